@@ -1,0 +1,200 @@
+"""The stream from the schedules topics into the book (rule 10).
+
+The book's own offsets say where to start. The stream's checkpoint is not truth: each start uses a new one.
+"""
+
+import itertools
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+from pyspark.sql.streaming.query import StreamingQuery
+
+from almanac.book import decoders, fold, places, table
+
+log = logging.getLogger(__name__)
+
+EARLIEST = -2  # Spark's name for it in startingOffsets
+TIDY_EVERY = 16  # merges
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """The schedules topics, as the book reads them."""
+
+    kafka: Mapping[str, str]  # Kafka's Java properties, bootstrap.servers among them
+    topic_ids: Mapping[str, str]  # topic -> Kafka's id of it
+    partitions: Mapping[str, int]  # topic -> how many it has
+    formats: Mapping[str, str]  # topic -> its wire format
+    merge_delay_s: int = 30  # a merge waits that long for more ...
+    merge_least: int = 100_000  # ... or for that many records
+    merge_most: int = 1_000_000  # and takes no more than that
+    rebuild_most: int = 10_000_000  # the first batch of an empty book needs no join: it may be large
+
+    @property
+    def topics(self) -> list[str]:
+        return sorted(self.partitions)
+
+    def starting(self, known: fold.Offsets) -> str:
+        """Spark's startingOffsets: every partition, at the book's offset or at the log's beginning."""
+        offsets: dict[str, dict[str, int]] = {}
+        for topic, count in self.partitions.items():
+            offsets[topic] = {str(p): known.get((topic, p), EARLIEST) for p in range(count)}
+        return json.dumps(offsets)
+
+    def frame(self, spark: SparkSession, known: fold.Offsets, options: Mapping[str, str]) -> DataFrame:
+        reader = spark.readStream.format("kafka")
+        for key, value in self.kafka.items():
+            reader = reader.option(f"kafka.{key}", value)
+        # read_committed: an aborted tombstone never was. Records per poll: each poll also asks for the log's ends.
+        reader = reader.option("kafka.isolation.level", "read_committed").option("kafka.max.poll.records", "5000")
+        reader = reader.option("subscribe", ",".join(self.topics)).option("startingOffsets", self.starting(known))
+        return reader.option("failOnDataLoss", "true").option("includeHeaders", "true").options(**options).load()
+
+
+@dataclass
+class Progress:
+    """What the stream did last; read by status and metrics. Written by Spark's listener thread."""
+
+    running: bool = False
+    batches: int = 0
+    rows: int = 0
+    rows_per_second: float = 0.0
+    batch_ms: int = 0
+    behind: int = 0  # offsets between the book and the log's end
+    at_ms: int = 0
+    error: str | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def took(self, rows: int, rate: float, batch_ms: int, behind: int) -> None:
+        with self._lock:
+            self.running, self.error = True, None
+            self.batches += 1
+            self.rows += rows
+            self.rows_per_second, self.batch_ms, self.behind = rate, batch_ms, behind
+            self.at_ms = int(time.time() * 1000)
+
+    def ended(self, error: str | None) -> None:
+        with self._lock:
+            self.running, self.error = False, error
+
+
+class Listener(StreamingQueryListener):
+    """Feeds a Progress from one query's events."""
+
+    def __init__(self, name: str, progress: Progress) -> None:
+        self._name = name
+        self._run: str | None = None
+        self._progress = progress
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 (Spark's name)
+        if event.name == self._name:
+            self._run = str(event.runId)
+            self._progress.running = True
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        progress = event.progress
+        if progress.name != self._name:
+            return
+        behind = sum(_behind(source.endOffset, source.latestOffset) for source in progress.sources)
+        self._progress.took(progress.numInputRows, progress.processedRowsPerSecond, progress.batchDuration, behind)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        pass
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        if str(event.runId) == self._run:
+            self._progress.ended(event.exception)
+
+
+def _behind(end: str, latest: str) -> int:
+    try:
+        ends, latests = json.loads(end), json.loads(latest)
+    except (TypeError, ValueError):
+        return 0
+    return sum(
+        max(0, offset - ends.get(topic, {}).get(partition, 0))
+        for topic, partitions in (latests or {}).items()
+        for partition, offset in partitions.items()
+    )
+
+
+class Ingest:
+    """Keeps a book up with its topics."""
+
+    def __init__(
+        self,
+        book: table.Book,
+        source: Source,
+        settled: Callable[[], fold.Offsets] = dict,
+        progress: Progress | None = None,
+    ) -> None:
+        self.book = book
+        self.source = source
+        self.progress = progress or Progress()
+        self._settled = settled
+        self._decoder = decoders.by_topic(source.formats)
+        self._merges = itertools.count(1)
+        self._checkpoint = ""
+
+    def catch_up(self) -> StreamingQuery:
+        """Starts reading to where the log ends now; the query ends by itself. Wait with `awaitTermination()`."""
+        known = self.book.offsets()
+        most = self.source.merge_most if known else self.source.rebuild_most
+        return self._start("catching up", known, {"maxOffsetsPerTrigger": str(most)}, available_now=True)
+
+    def start(self) -> StreamingQuery:
+        """Starts reading for ever: rare merges, bounded in size."""
+        options = {
+            "minOffsetsPerTrigger": str(self.source.merge_least),
+            "maxTriggerDelay": f"{self.source.merge_delay_s}s",
+            "maxOffsetsPerTrigger": str(self.source.merge_most),
+        }
+        return self._start("following", self.book.offsets(), options, available_now=False)
+
+    def _start(
+        self, what: str, known: fold.Offsets, options: Mapping[str, str], *, available_now: bool
+    ) -> StreamingQuery:
+        spark = self.book.spark
+        checkpoints = f"{self.book.folder}/checkpoints"
+        places.remove(checkpoints)
+        self._checkpoint = f"{checkpoints}/{time.time_ns()}"
+        name = f"almanac book, {what}"
+        listener = Listener(name, self.progress)
+        spark.streams.addListener(listener)
+        writer = self.source.frame(spark, known, options).writeStream.queryName(name)
+        writer = writer.option("checkpointLocation", self._checkpoint).foreachBatch(self._batch)
+        writer = writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime="1 second")
+        return writer.start()
+
+    def _batch(self, records: DataFrame, batch: int) -> None:
+        spark = records.sparkSession
+        spark.sparkContext.setJobGroup("almanac book", f"almanac book, batch {batch}: fold and MERGE")
+        since = int(time.time() * 1000)
+        settled = dict(self._settled())
+        self.book.take(records, self._ends(batch), self._decoder, self.source.topic_ids, settled, since)
+        if next(self._merges) % TIDY_EVERY == 0:
+            spark.sparkContext.setJobGroup("almanac book upkeep", "almanac book: OPTIMIZE and VACUUM")
+            self.book.forget_settled(settled)
+            self.book.tidy()
+
+    def _ends(self, batch: int) -> dict[fold.Partition, int]:
+        """Where the batch ends, as Spark wrote it down before it began.
+
+        Not the last record's offset: a transaction's marker or an aborted record may come after it, and a book that
+        stands at the log's very end is good at any age (see `Book.distrust`).
+        """
+        lines = places.text(f"{self._checkpoint}/offsets/{batch}").splitlines()
+        offsets = json.loads(lines[-1])
+        return {(topic, int(p)): int(end) for topic, ends in offsets.items() for p, end in ends.items()}

@@ -1,0 +1,106 @@
+"""The Spark session: what the book, the pages and the wheels rely on.
+
+Each setting below is there for a reason; `check` refuses a caller's session whose settings would break a guarantee.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from almanac import errors
+
+SPARE_CORES = 2  # for the book and the pages: the wheels' tasks never end
+TASK_FAILURES = 8  # a wheel whose process died is run again (rule 6)
+
+
+class Settings(Protocol):
+    """What of the settings matters here."""
+
+    @property
+    def group_id(self) -> str: ...
+    @property
+    def spark_ui(self) -> bool: ...
+    @property
+    def spark_event_log(self) -> str | None: ...
+    @property
+    def spark_master(self) -> str | None: ...
+    @property
+    def spark_driver_memory(self) -> str: ...
+
+
+ALWAYS: Mapping[str, str] = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.session.timeZone": "UTC",
+    # rule 6: a second attempt of a living wheel would fence it
+    "spark.speculation": "false",
+    "spark.dynamicAllocation.enabled": "false",
+    # one machine, small tables: more partitions are only more overhead
+    "spark.sql.shuffle.partitions": "4",
+    "spark.databricks.delta.snapshotPartitions": "2",
+    # small enough files that a page reads only what is due soon
+    "spark.databricks.delta.optimize.maxFileSize": str(64 << 20),
+    "spark.databricks.delta.optimize.minFileSize": str(32 << 20),
+    # VACUUM lists the folder in that many tasks; the default is 10,000
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+    # the page of Spark's web interface keeps its data in the driver's memory
+    "spark.ui.retainedJobs": "200",
+    "spark.ui.retainedStages": "200",
+    "spark.ui.retainedTasks": "2000",
+    "spark.sql.ui.retainedExecutions": "50",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+
+_HOSTILE: Mapping[str, tuple[str, str]] = {
+    "spark.speculation": ("false", "a second attempt of a wheel's task would fence the first (rule 6)"),
+    "spark.dynamicAllocation.enabled": ("false", "an executor taken away takes its wheels along"),
+    "spark.python.worker.killOnIdleTimeout": ("false", "a wheel that waits for its next due time would be killed"),
+    "spark.python.worker.reuse": ("true", "a new Python process for each task delays pages and restarts"),
+}
+
+
+def connectors(jars: Iterable[Path]) -> list[Path]:
+    """Those of the jars that pyspark does not carry itself, in whatever version."""
+    carried = {_name(jar) for jar in (Path(pyspark.__file__).parent / "jars").glob("*.jar")}
+    return sorted(jar for jar in jars if _name(jar) not in carried)
+
+
+def _name(jar: Path) -> str:
+    return jar.stem.rpartition("-")[0]
+
+
+def session(settings: Settings, wheels: int, jars: Iterable[Path]) -> SparkSession:
+    """A session of our own with room for that many wheels, or the one that `spark-submit` prepared."""
+    spark = SparkSession.builder.appName(f"almanac {settings.group_id}")
+    spark = spark.master(settings.spark_master or f"local[{wheels + SPARE_CORES}, {TASK_FAILURES}]")
+    for key, value in ALWAYS.items():
+        spark = spark.config(key, value)
+    spark = spark.config("spark.driver.memory", settings.spark_driver_memory)
+    spark = spark.config("spark.task.maxFailures", str(TASK_FAILURES))
+    spark = spark.config("spark.ui.enabled", str(settings.spark_ui).lower())
+    if settings.spark_event_log:
+        spark = spark.config("spark.eventLog.enabled", "true").config("spark.eventLog.dir", settings.spark_event_log)
+    paths = ",".join(str(jar) for jar in connectors(jars))
+    if paths:
+        spark = spark.config("spark.jars", paths)
+    found = spark.getOrCreate()
+    check(found)
+    return found
+
+
+def check(spark: SparkSession) -> None:
+    """Refuses a session whose settings would break a guarantee. Raises UsageError that names every one of them."""
+    problems = []
+    for key, (wanted, why) in _HOSTILE.items():
+        value = spark.conf.get(key, wanted)
+        if value != wanted:
+            problems.append(f"{key}={value}: must be {wanted}, as {why}")
+    for key in ("spark.sql.extensions", "spark.sql.catalog.spark_catalog"):
+        if ALWAYS[key] not in (spark.conf.get(key, "") or ""):
+            problems.append(f"{key} lacks {ALWAYS[key]}: the book is a Delta table")
+    if problems:
+        raise errors.UsageError("This Spark session cannot run the scheduler:\n  " + "\n  ".join(problems))

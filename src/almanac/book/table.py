@@ -1,0 +1,354 @@
+"""The book: a Delta table with one row per pending schedule and one per source partition (rule 10).
+
+Identity of a row: topic, partition, key, slot.
+
+    slot -1   the word of that key: `version` and `kill` of rule 3, `pending`, `adrift` of rule 4
+    slot >=0  garbage at that offset that nobody has disposed of yet (rule 5); `reason` says what is wrong with it
+    slot -2   the partition itself: `version` is the next offset to read, `timestamp` when that was so
+
+`wake` is the horizon from which a page needs the row: the due time of a schedule; -1 for rows that every page brings to
+their wheel (adrift, dead but unsettled, garbage); null for the partitions' rows. The table is clustered by it.
+
+A word that is over stays as a dead row, without its payload, while an old repeat of it may still come (`settled` tells);
+otherwise that repeat would raise the dead.
+"""
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from almanac import errors
+from almanac.book import decoders, fold, places
+
+log = logging.getLogger(__name__)
+
+SCHEMA_VERSION = "1"
+ATTEMPTS = 3
+
+COLUMNS: Mapping[str, str] = {
+    "topic": "STRING", "partition": "INT", "key": "BINARY", "slot": "BIGINT",
+    "version": "BIGINT", "kill": "BIGINT", "pending": "BOOLEAN", "adrift": "BOOLEAN", "wake": "BIGINT",
+    "due": "BIGINT", "timestamp": "BIGINT", "value": "BINARY", "headers": fold.HEADERS, "target": "STRING",
+    "last_offset": "BIGINT", "last_kind": "STRING", "topic_id": "STRING", "reason": "STRING",
+}  # fmt: skip
+
+
+class BookError(errors.AlmanacError):
+    """The book cannot be read or written. It is a cache: remove its folder and it is built again from Kafka."""
+
+
+class Position(NamedTuple):
+    """Up to where one version of the book speaks."""
+
+    version: int  # of the Delta table
+    offsets: dict[fold.Partition, int]  # the next one to read
+    topic_ids: dict[str, str]
+    since: dict[fold.Partition, int]  # epoch ms at which the book stood there
+
+
+class Book:
+    """The table below a group's book folder."""
+
+    def __init__(self, folder: str, spark: SparkSession, page_length_ms: int = 300_000) -> None:
+        self.folder = folder.rstrip("/")
+        self.path = f"{self.folder}/book"
+        self.spark = spark
+        self._kept_ms = max(3 * page_length_ms, 3_600_000)  # a page reads the version it pinned: longer than two pages
+
+    @property
+    def table(self) -> str:
+        """Its name in SQL."""
+        return f"delta.`{self.path.replace('`', '``')}`"
+
+    # Life
+
+    def exists(self) -> bool:
+        """Is there a table, readable or not?"""
+        return places.exists(f"{self.path}/_delta_log")
+
+    def create(self) -> None:
+        """Makes the empty table if there is none."""
+        if self.exists():
+            return
+        kept = f"interval {self._kept_ms // 1000} seconds"
+        columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+        self.spark.sql(f"""
+            CREATE TABLE {self.table} ({columns}) USING delta CLUSTER BY (wake) TBLPROPERTIES (
+                'almanac.schema' = '{SCHEMA_VERSION}', 'delta.enableDeletionVectors' = 'true',
+                'delta.dataSkippingStatsColumns' = 'slot,wake,partition,version',
+                'delta.deletedFileRetentionDuration' = '{kept}', 'delta.logRetentionDuration' = '{kept}')""")
+
+    def drop(self) -> None:
+        """Forgets everything: the book will be built again from the beginning of the log."""
+        places.remove(self.path)
+
+    # What it says of itself
+
+    def position(self) -> Position:
+        """The offset rows of the latest version."""
+        version = self.spark.sql(f"DESCRIBE HISTORY {self.table} LIMIT 1").select("version").first()
+        if version is None:
+            raise BookError(f"the book at {self.path} has no history; remove its folder and it is built again")
+        return self.position_at(int(version[0]))
+
+    def position_at(self, version: int) -> Position:
+        """The offset rows of that version."""
+        rows = self.spark.sql(f"""
+            SELECT topic, partition, version, topic_id, timestamp
+            FROM {self.table} VERSION AS OF {version} WHERE slot = {fold.OFFSET}""").collect()
+        return Position(
+            version,
+            {(row.topic, row.partition): row.version for row in rows},
+            {row.topic: row.topic_id for row in rows},
+            {(row.topic, row.partition): row.timestamp for row in rows},
+        )
+
+    def offsets(self) -> dict[fold.Partition, int]:
+        """The next offset to read of each partition; empty for an empty book."""
+        return self.position().offsets
+
+    def distrust(
+        self,
+        topic_ids: Mapping[str, str],
+        starts: fold.Offsets,
+        ends: fold.Offsets,
+        retention_ms: Mapping[str, int],
+        now_ms: int | None = None,
+    ) -> str | None:
+        """Why the book must be built again (rule 10), or None if it is good.
+
+        `starts` and `ends` are the log's first offsets and high watermarks, `retention_ms` each topic's
+        delete.retention.ms. A partition whose log still ends where the book stands is good at any age.
+        """
+        if not self.exists():
+            return "there is none yet"
+        try:
+            schema = self._property("almanac.schema")
+            if schema != SCHEMA_VERSION:
+                return f"its schema version is {schema or 'missing'}, this program writes {SCHEMA_VERSION}"
+            self._read_through()
+            position = self.position()
+        except Exception as error:  # whatever is wrong with it, the log has the truth
+            return f"it cannot be read: {_first_line(error)}"
+        now = int(time.time() * 1000) if now_ms is None else now_ms
+        for (topic, partition), offset in sorted(position.offsets.items()):
+            name = f"{topic}/{partition}"
+            if topic not in topic_ids:
+                continue  # no longer a schedules topic: `keep_only` takes it out
+            if position.topic_ids[topic] != topic_ids[topic]:
+                return f"topic {topic} was made anew (id {topic_ids[topic]}, the book knows {position.topic_ids[topic]})"
+            if offset < starts.get((topic, partition), 0):
+                return f"{name}: the log begins at offset {starts[topic, partition]}, the book stands at {offset}"
+            if offset > ends.get((topic, partition), offset):
+                return f"{name}: the log ends at offset {ends[topic, partition]}, the book stands at {offset}"
+            age = now - position.since[topic, partition]
+            if offset != ends.get((topic, partition)) and age > retention_ms.get(topic, age):
+                return (
+                    f"{name}: it is {age // 1000} s old, and cancels are gone from the log after "
+                    f"{retention_ms[topic] // 1000} s (delete.retention.ms)"
+                )
+        return None
+
+    def _property(self, name: str) -> str | None:
+        found = self.spark.sql(f"DESCRIBE DETAIL {self.table}").select("properties").first()
+        return None if found is None else found[0].get(name)
+
+    def _read_through(self) -> None:
+        """Touches every file, footer and deletion vector; the payloads are left alone."""
+        self.spark.sql(f"SELECT sum(slot), sum(version), sum(kill), sum(due) FROM {self.table}").collect()
+
+    # What it is told
+
+    def keep_only(self, topics: list[str]) -> None:
+        """Takes the rows of topics out that are no schedules topics any more; coming back they start from scratch."""
+        if {topic for topic, _ in self.offsets()} - set(topics):
+            kept = ", ".join(decoders.literal(topic) for topic in topics)
+            self.spark.sql(f"DELETE FROM {self.table} WHERE topic NOT IN ({kept})")
+
+    def take(
+        self,
+        records: DataFrame,
+        ends: fold.Offsets,
+        decoder: decoders.Decoder,
+        topic_ids: Mapping[str, str],
+        settled: fold.Offsets | None = None,
+        since_ms: int | None = None,
+    ) -> None:
+        """Folds a batch in, in one commit. Taking it twice, or one that overlaps what is known, changes nothing.
+
+        `records` as the Kafka source gives them, `ends` the offset up to which they are complete, partition by
+        partition. `settled`: repeats of versions below are no longer on their way.
+        """
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                # rule 10: the offsets are read again before each attempt
+                self._take(records, ends, decoder, topic_ids, settled or {}, since_ms or int(time.time() * 1000))
+                return
+            except PySparkException as error:
+                if attempt == ATTEMPTS or not _conflict(error):
+                    raise
+                log.info("another writer was faster on the book, attempt %d: %s", attempt, _first_line(error))
+
+    def _take(
+        self,
+        records: DataFrame,
+        ends: fold.Offsets,
+        decoder: decoders.Decoder,
+        topic_ids: Mapping[str, str],
+        settled: fold.Offsets,
+        since_ms: int,
+    ) -> None:
+        known = self.offsets()
+        new = {each: max(end, known.get(each, 0)) for each, end in ends.items()}
+        settled = {each: offset for each, offset in settled.items() if offset <= new.get(each, -1)}
+        heard = records.selectExpr(
+            "topic", "partition", "offset", "unix_millis(timestamp) AS timestamp", "key", "value",
+            "coalesce(headers, CAST(array() AS array<struct<key:string,value:binary>>)) AS headers",
+        ).where(f"offset >= {fold.by_partition(known, 0)} AND offset < {fold.by_partition(ends, 0)}")  # fmt: skip
+        folded = fold.fold(fold.say(heard, decoder, topic_ids))
+        news = folded.selectExpr(
+            "*", f"{fold.by_partition(settled, -1)} AS settled", "CAST(NULL AS STRING) AS topic_id"
+        ).unionByName(_partitions(records.sparkSession, known, new, topic_ids, since_ms), allowMissingColumns=True)
+        if known:
+            self._merge(news)
+        else:
+            self._fill(news)
+
+    def _fill(self, news: DataFrame) -> None:
+        """The first batch. It overwrites: whatever another writer did meanwhile, the table is one batch's truth."""
+        news.alias("n").where(_KEPT).selectExpr(
+            *(f"{expression} AS {name}" for name, expression in _INSERT.items())
+        ).write.format("delta").mode("overwrite").save(self.path)
+
+    def _merge(self, news: DataFrame) -> None:
+        news.createOrReplaceTempView("almanac_news")
+        news.sparkSession.sql(MERGE.format(table=self.table))
+
+    # Upkeep, away from the firing path
+
+    def forget_settled(self, settled: fold.Offsets) -> None:
+        """Removes dead rows that nothing can raise any more."""
+        known = self.offsets()
+        settled = {each: offset for each, offset in settled.items() if offset <= known.get(each, -1)}
+        if settled:
+            self.spark.sql(f"""
+                DELETE FROM {self.table} WHERE wake < 0 AND slot = {fold.WORD} AND NOT pending AND NOT adrift
+                AND kill < {fold.by_partition(settled, -1)}""")
+
+    def tidy(self) -> None:
+        """Joins small files and removes those that no page can be reading."""
+        try:
+            self.spark.sql(f"OPTIMIZE {self.table}")
+            self.spark.sql(f"VACUUM {self.table}")
+        except PySparkException as error:
+            if not _conflict(error):
+                raise
+            log.info("the book was written meanwhile, tidied up next time: %s", _first_line(error))
+
+
+def _partitions(
+    spark: SparkSession, known: fold.Offsets, new: fold.Offsets, topic_ids: Mapping[str, str], since_ms: int
+) -> DataFrame:
+    """The offset rows; `kill` carries the offset that the batch was cut by (see MERGE)."""
+    rows = [
+        (topic, partition, bytearray(), fold.OFFSET, offset, known.get((topic, partition), -1), since_ms,
+         topic_ids.get(topic))
+        for (topic, partition), offset in new.items()
+    ]  # fmt: skip
+    return spark.createDataFrame(
+        rows,
+        "topic string, partition int, key binary, slot bigint, version bigint, kill bigint, timestamp bigint, "
+        "topic_id string",
+    )
+
+
+# A row is pending, adrift (rule 4), dead; n is the news, `version` and `kill` the combined ones. The last record of a key
+# is always the news': the batch was cut at the book's offsets.
+
+
+def _pending(version: str, kill: str) -> str:
+    return f"(n.slot = {fold.WORD} AND {version} > {kill})"
+
+
+def _adrift(version: str, kill: str) -> str:
+    return f"""(n.slot = {fold.WORD} AND CASE
+        WHEN n.last_kind NOT IN ('T', 'R', 'X', 'D') THEN false
+        WHEN {version} > {kill} THEN NOT (n.last_kind = 'R' AND n.last_version = {version})
+        ELSE n.last_kind = 'R' END)"""
+
+
+def _over(version: str, kill: str) -> str:
+    """Nothing is left to be said of this word: not even a repeat can come."""
+    return f"""(n.slot = {fold.WORD} AND NOT {_pending(version, kill)} AND NOT {_adrift(version, kill)}
+        AND ({kill} < n.settled OR {kill} = -1))"""
+
+
+def _wake(version: str, kill: str, due: str) -> str:
+    pending, adrift = _pending(version, kill), _adrift(version, kill)
+    return f"CASE WHEN n.slot = {fold.OFFSET} THEN NULL WHEN {pending} AND NOT {adrift} THEN {due} ELSE -1L END"
+
+
+_CONFLICT = "almanac: the offsets moved since the batch was cut"
+_FRESH = ("n.version", "n.kill")
+_BOTH = ("greatest(b.version, n.version)", "greatest(b.kill, n.kill)")
+
+# What a batch alone says, with no row in the book.
+_KEPT = f"""CASE WHEN n.slot = {fold.OFFSET} THEN true WHEN n.slot = {fold.WORD} THEN NOT {_over(*_FRESH)}
+    ELSE n.last_kind = 'G' END"""
+_PAYLOAD = ("value", "headers", "target", "due", "timestamp")
+_LIVE = f"(n.slot <> {fold.WORD} OR n.version > n.kill)"
+_INSERT: Mapping[str, str] = {
+    **{name: f"n.{name}" for name in COLUMNS},
+    **{name: f"CASE WHEN {_LIVE} THEN n.{name} END" for name in _PAYLOAD},
+    "version": f"""CASE WHEN n.slot = {fold.OFFSET} AND n.kill <> -1 THEN raise_error('{_CONFLICT}')
+        ELSE n.version END""",
+    "kill": f"CASE WHEN n.slot = {fold.OFFSET} THEN -1L ELSE n.kill END",
+    "pending": _pending(*_FRESH),
+    "adrift": _adrift(*_FRESH),
+    "wake": _wake(*_FRESH, "n.due"),
+}
+
+
+def _update() -> dict[str, str]:
+    """A word's row: the batch's word if it is newer, else the old one stays; dead ones lose their payload."""
+    payload = {
+        name: f"CASE WHEN NOT {_pending(*_BOTH)} THEN NULL WHEN n.version > b.version THEN n.{name} ELSE b.{name} END"
+        for name in _PAYLOAD
+    }
+    return {
+        "version": _BOTH[0], "kill": _BOTH[1], "pending": _pending(*_BOTH), "adrift": _adrift(*_BOTH),
+        "wake": _wake(*_BOTH, "CASE WHEN n.version > b.version THEN n.due ELSE b.due END"),
+        "last_offset": "n.last_offset", "last_kind": "n.last_kind", **payload,
+    }  # fmt: skip
+
+
+def _assignments(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"b.{name} = {expression}" for name, expression in columns.items())
+
+
+# The statement that keeps the book (rule 10: words, garbage and offsets in one commit). A second writer that moved the
+# offsets after this batch was cut makes the whole statement fail; one that commits while it runs is Delta's to refuse.
+MERGE = f"""
+MERGE INTO {{table}} AS b USING almanac_news AS n
+ON b.topic = n.topic AND b.partition = n.partition AND b.slot = n.slot AND b.key <=> n.key
+WHEN MATCHED AND n.slot = {fold.OFFSET} THEN UPDATE SET
+    b.version = CASE WHEN b.version = n.kill THEN n.version ELSE raise_error('{_CONFLICT}') END,
+    b.timestamp = n.timestamp, b.topic_id = n.topic_id
+WHEN MATCHED AND n.slot >= 0 AND n.last_kind = 'D' THEN DELETE
+WHEN MATCHED AND {_over(*_BOTH)} THEN DELETE
+WHEN MATCHED AND n.slot = {fold.WORD} THEN UPDATE SET {_assignments(_update())}
+WHEN NOT MATCHED AND {_KEPT} THEN INSERT ({", ".join(_INSERT)}) VALUES ({", ".join(_INSERT.values())})
+"""
+
+
+def _conflict(error: PySparkException) -> bool:
+    text = str(error)
+    return _CONFLICT in text or "DELTA_CONCURRENT" in text or "ConcurrentModification" in text
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__

@@ -1,0 +1,39 @@
+"""The command `almanac`: one module for each group of commands.
+
+scheduler.py    up, run
+schedules.py    schedule, cancel
+questions.py    ls, explain
+upkeep.py       topics apply, doctor, config, version
+"""
+
+import typer
+
+from almanac.cli import questions, scheduler, schedules, upkeep
+
+app = typer.Typer(
+    name="almanac",
+    help="Scheduled messages for Kafka: exactly once, never early, milliseconds late.",
+    epilog="Every command takes its settings from the environment too; `almanac config` shows the values in force.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=True,
+    rich_markup_mode="rich",
+)
+
+app.command()(scheduler.up)
+app.command()(scheduler.run)
+app.command()(schedules.schedule)
+app.command()(schedules.cancel)
+app.command()(questions.ls)
+app.command()(questions.explain)
+app.command()(upkeep.doctor)
+app.command()(upkeep.config)
+app.command()(upkeep.version)
+
+topics = typer.Typer(help="The topics of the scheduler.", no_args_is_help=True, rich_markup_mode="rich")
+topics.command("apply")(upkeep.topics_apply)
+app.add_typer(topics, name="topics")
+
+
+def main() -> None:
+    app()

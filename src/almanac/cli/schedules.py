@@ -1,0 +1,199 @@
+"""`almanac schedule` and `almanac cancel`: records for a schedules topic, as any producer would write them.
+
+Both write to the partition that the partitioner of the settings chooses for the id, so an update or a cancel meets the
+schedule if that was written with the same partitioner.
+"""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from almanac import errors, kafka, topics, when
+from almanac.cli import common
+from almanac.record import Headers
+from almanac.settings import Settings, is_topic
+
+_RESERVED = ("scheduler-", "almanac-")
+_LARGEST_MESSAGE = 100_000_000  # the broker's limit is the one that counts, and its answer the clearer one
+
+
+class _Written(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+
+
+@common.command("schedules_topics", "partitioner")
+def schedule(
+    settings: Settings,
+    at: Annotated[str, typer.Option(help="When: 2027-03-01T09:00:00+01:00, an epoch, +90s, tomorrow 09:00, ...")],
+    topic: Annotated[str, typer.Option(help="The topic that gets the message.")],
+    key: Annotated[str | None, typer.Option(help="The message's key.", show_default="none")] = None,
+    value: Annotated[str | None, typer.Option(help="The message's value.")] = None,
+    value_file: Annotated[str | None, typer.Option(help="A file with the message's value; - is stdin.")] = None,
+    header: Annotated[list[str] | None, typer.Option(help="A header, name=value; may be repeated.")] = None,
+    id: Annotated[str | None, typer.Option(help="The schedule's id; the same id again updates it.")] = None,  # noqa: A002
+    schedules_topic: common.SchedulesTopic = None,
+    tz: Annotated[str | None, typer.Option(help="Time zone of --at.", show_default="this machine's")] = None,
+    past: Annotated[bool, typer.Option("--past", help="Allow a time that has passed.")] = False,
+    as_json: common.Json = False,
+) -> None:
+    """Schedule a message.
+
+    Example: [bold]almanac schedule --at 'tomorrow 09:00' --tz Europe/Paris --topic mails --key 42 --value hello[/bold]
+    """
+    zone = when.zone(tz)
+    now = datetime.now(UTC)
+    due = when.parse(at, now, zone)
+    if due < when.milliseconds(now) and not past:
+        raise errors.TimeRefused(
+            f"the time {at!r} is {when.render(due, zone)}, which has passed. For a time from now write +90s or +2h. "
+            "--past sends it all the same: it fires at once if SCHEDULE_GRACE_INTERVAL allows, else it is a dead letter"
+        )
+    if not is_topic(topic):
+        raise errors.UsageError(f"--topic {topic!r} is no topic's name: 1 to 249 of a-z A-Z 0-9 . _ -")
+    if id == "":
+        raise errors.UsageError("--id '' is empty: leave it out to get a new one")
+    name = str(uuid.uuid4()) if id is None else id
+    payload = _payload(value, value_file)
+    headers = [*_due_headers(due), ("scheduler-target-topic", topic.encode())]
+    if key is not None:
+        headers.append(("scheduler-target-key", key.encode()))
+    headers += _headers(header or [])
+
+    target = _chosen(settings, schedules_topic)
+    existing = _existing(settings, target, topic)
+    if topic not in existing:
+        common.note(f"the topic {topic} does not exist yet; it must by {when.render(due, zone)}")
+    written = _send(settings, target, name, payload, headers)
+    if as_json:
+        common.show_json(
+            {
+                "id": name,
+                "due_ms": due,
+                "due": when.render(due, zone),
+                "due_utc": when.render(due, UTC),
+                "target_topic": topic,
+                "target_key": key,
+                **written._asdict(),
+            }
+        )
+        return
+    rows = [
+        ("id", name),
+        ("due", f"{when.render(due, zone)} ({when.render(due, UTC)})"),
+        ("for", f"{topic}, key {key}" if key is not None else f"{topic}, no key"),
+        ("written to", _place(written)),
+    ]
+    common.show_table(("scheduled", ""), rows)
+
+
+@common.command("schedules_topics", "partitioner")
+def cancel(
+    settings: Settings,
+    id: Annotated[str, typer.Argument(help="The schedule's id.", show_default=False)],  # noqa: A002
+    schedules_topic: common.SchedulesTopic = None,
+    as_json: common.Json = False,
+) -> None:
+    """Cancel a schedule, whether or not there is one.
+
+    Example: [bold]almanac cancel vid1-online[/bold]
+    """
+    if not id:
+        raise errors.UsageError("the id is empty")
+    target = _chosen(settings, schedules_topic)
+    _existing(settings, target)
+    written = _send(settings, target, id, None, [])
+    if as_json:
+        common.show_json({"id": id, **written._asdict()})
+    else:
+        common.show_table(("cancelled", ""), [("id", id), ("written to", _place(written))])
+
+
+def _place(written: _Written) -> str:
+    return f"{written.topic}, partition {written.partition}, offset {written.offset}"
+
+
+def _due_headers(due: int) -> Headers:
+    """Whole seconds as the peer has them; ours on top where they do not suffice."""
+    fine: Headers = [("scheduler-epoch-ms", b"%d" % due)] if due % 1000 else []
+    return [("scheduler-epoch", b"%d" % (due // 1000)), *fine]
+
+
+def _payload(value: str | None, value_file: str | None) -> bytes:
+    if (value is None) == (value_file is None):
+        raise errors.UsageError("give the message with either --value or --value-file (- is stdin)")
+    if value is not None:
+        return value.encode()
+    try:
+        return sys.stdin.buffer.read() if value_file == "-" else Path(str(value_file)).read_bytes()
+    except OSError as error:
+        raise errors.UsageError(f"--value-file {value_file!r} cannot be read: {error.strerror}") from None
+
+
+def _headers(given: list[str]) -> Headers:
+    headers: Headers = []
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not name or not equals:
+            raise errors.UsageError(f"--header {each!r} must be name=value")
+        if name.lower().startswith(_RESERVED):
+            raise errors.UsageError(f"--header {each!r}: names that begin with {' or '.join(_RESERVED)} are reserved")
+        headers.append((name, value.encode()))
+    return headers
+
+
+def _chosen(settings: Settings, schedules_topic: str | None) -> str:
+    if schedules_topic is None:
+        return settings.topics[0]
+    if schedules_topic not in settings.topics:
+        known = ", ".join(settings.topics)
+        raise errors.UsageError(
+            f"--schedules-topic {schedules_topic!r} is not read by the scheduler: SCHEDULES_TOPICS has {known}"
+        )
+    return schedules_topic
+
+
+def _existing(settings: Settings, schedules_topic: str, *others: str) -> list[str]:
+    """The topics among these that exist; a broker must not make a schedules topic by itself, with its own settings."""
+    found = topics.descriptions(kafka.admin_client(settings), {schedules_topic, *others})
+    if schedules_topic not in found:
+        raise errors.UsageError(f"the topic {schedules_topic} does not exist; `almanac topics apply` creates it")
+    return list(found)
+
+
+def _send(settings: Settings, topic: str, key: str, value: bytes | None, headers: Headers) -> _Written:
+    timeout_ms = int(kafka.ANSWER_SECONDS * 1000)
+    config = kafka.producer(settings, delivery_timeout_ms=timeout_ms, message_max_bytes=_LARGEST_MESSAGE, linger_ms=0)
+    producer = Producer(config)
+    answers: list[tuple[KafkaError | None, Message]] = []
+    producer.produce(
+        topic,
+        key=key.encode(),
+        value=value,
+        headers=list(headers),
+        on_delivery=lambda error, message: answers.append((error, message)),
+    )
+    producer.flush(kafka.ANSWER_SECONDS + 5)
+    if not answers:
+        raise errors.Unreachable(_unsure(key, topic, "no answer"))
+    error, message = answers[0]
+    if error is None:
+        return _Written(str(message.topic()), message.partition() or 0, message.offset() or 0)
+    if error.code() == KafkaError._MSG_TIMED_OUT:
+        raise errors.Unreachable(_unsure(key, topic, error.str()))
+    raise kafka.explained(KafkaException(error), f"writing {key} to {topic}")
+
+
+def _unsure(key: str, topic: str, reason: str) -> str:
+    return (
+        f"writing {key} to {topic}: {reason}. It may have been written or not; the same command with --id {key} "
+        "does no harm"
+    )

@@ -1,0 +1,62 @@
+"""`etf1`, the native format: the payload is the value, time and target stand in the headers."""
+
+from almanac import formats
+from almanac.record import Headers, Record, first
+
+EPOCH, EPOCH_MS = "scheduler-epoch", "scheduler-epoch-ms"
+TOPIC, KEY = "scheduler-target-topic", "scheduler-target-key"
+SINCE = "scheduler-timestamp"
+TOLERANCE = 2_000  # ms that a producer's clock may be ahead of the due time it meant
+
+
+class Etf1:
+    """Headers `scheduler-epoch` (or `-epoch-ms`), `scheduler-target-topic`, optional `scheduler-target-key`."""
+
+    name = "etf1"
+
+    def __init__(self, grace: int = 0) -> None:
+        self._grace = grace + TOLERANCE
+
+    def decode(self, record: Record) -> formats.Schedule:
+        """See formats.Format."""
+        key = record.key
+        if not key:
+            raise formats.Invalid("the id (the record's key) is empty; each schedule needs one")
+        headers = record.headers
+        named = first(headers)
+        due = _due(named)
+        name = named.get(TOPIC)
+        if name is None:
+            raise formats.Invalid(f"header {TOPIC} is missing; it names the topic to deliver to")
+        target = formats.legal_topic(name)
+        if target is None:
+            raise formats.Invalid(f"header {TOPIC} is not a legal topic name: {_shown(name)}")
+        out = [
+            *headers,
+            ("scheduler-timestamp", b"%d" % (record.timestamp // 1000)),
+            ("scheduler-key", key),
+            ("scheduler-topic", record.topic.encode()),
+        ]
+        return formats.Schedule(due, target, named.get(KEY), -1, record.value, out, self._grace)
+
+    def tombstone(self, record: Record) -> Headers:
+        """Ours alone: the peer copies all headers into it and nobody reads them."""
+        return []
+
+
+def _due(named: dict[str, bytes | None]) -> int:
+    name, factor = (EPOCH_MS, 1) if EPOCH_MS in named else (EPOCH, 1000)
+    if name not in named:
+        raise formats.Invalid(f"header {EPOCH} is missing; it says when, in seconds since 1970")
+    text = named[name]
+    # 15 digits hold every allowed value; the bound keeps int() of a megabyte of digits away
+    if not text or not text.isdigit() or len(text) > 15:
+        raise formats.Invalid(f"header {name} is not a whole, positive number: {_shown(text)}")
+    due = int(text) * factor
+    if due > formats.LAST_DUE:
+        raise formats.Invalid(f"header {name} lies after the year 9999: {_shown(text)}")
+    return due
+
+
+def _shown(value: bytes | None) -> str:
+    return "null" if value is None else repr(value[:80].decode("utf-8", "backslashreplace"))

@@ -1,0 +1,219 @@
+"""The fold of one source partition, as the wheel keeps it: what its log has said since the page's offsets (rules 3 to 5).
+
+A page says what was pending when the log stood at offset O; the ledger says what came after. For each key seen since O
+it holds one state:
+
+    Entry      the winner is this word, and it is due soon enough to be in memory
+    int >= 0   the winner is the word of that version, due after the horizon: the book brings it in a later page
+    int < 0    nothing since O is pending; versions up to ~state are over (a page's row of a later version is still good)
+
+States live in generations, each a dict that begins at an offset. A new page (offsets O') drops the generations that end
+before O' as a whole: no scan, no pause, whatever the traffic was.
+"""
+
+from collections.abc import Callable
+
+from almanac import formats, words
+from almanac.record import Record
+
+GENERATION = 65_536  # keys
+
+
+class Entry:
+    """A pending word in memory: from the tail or (`paged`) a row of the page."""
+
+    __slots__ = ("due", "ledger", "paged", "record", "schedule", "version")
+
+    def __init__(
+        self, ledger: "Ledger", version: int, record: Record, schedule: formats.Schedule, paged: bool = False
+    ) -> None:
+        self.ledger = ledger
+        self.version = version
+        self.record = record
+        self.schedule = schedule
+        self.due = schedule.due
+        self.paged = paged
+
+    def __repr__(self) -> str:
+        return f"Entry({self.record.key!r} v{self.version} due {self.due})"
+
+
+State = Entry | int
+
+
+class Ledger:
+    """What the log of one source partition has said since the page's offsets."""
+
+    def __init__(self, topic: str, partition: int, topic_id: str, form: formats.Format) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.format = form
+        self.position = 0  # everything below is read
+        self.at_end = False  # and there was nothing more to read
+        self.page_offset = 0  # the page in use speaks for everything below
+        self.adrift: dict[bytes, Entry | int] = {}  # rule 4: to be repeated, an entry or (int) a cancel's version
+        self.garbage: dict[int, words.Garbage] = {}  # rule 5: to be disposed of, by offset
+        self._disposed: dict[int, int | None] = {}  # garbage -> offset of its disposal, None until it is read back
+        self._unread: dict[bytes, int] = {}  # versions whose tombstone is committed, but not read back yet
+        self._generations: list[tuple[int, dict[bytes, State]]] = [(0, {})]
+        self._newest: dict[bytes, State] = self._generations[0][1]
+
+    def __len__(self) -> int:
+        return sum(len(states) for _, states in self._generations)
+
+    def state(self, key: bytes) -> State | None:
+        """The key's state, None if the log has said nothing of it since the page."""
+        state = self._newest.get(key)
+        if state is None and len(self._generations) > 1:
+            for _, states in reversed(self._generations[:-1]):
+                state = states.get(key)
+                if state is not None:
+                    return state
+        return state
+
+    def alive(self, entry: Entry) -> bool:
+        """Is this entry still the winner? (A page's row that came by the tail again is fired from there.)"""
+        state = self.state(entry.record.key or b"")
+        if entry.paged:
+            return state is None or (type(state) is int and state < 0 and ~state < entry.version)
+        return state is entry
+
+    # What the tail says.
+
+    def take(self, record: Record, keep: Callable[[Entry], bool]) -> bytes | None:
+        """Folds a record in. `keep` is told of a new winner and answers whether it stays in memory.
+
+        Returns the key if its state changed (rule 11: a staged message of that key must be stopped).
+        """
+        said = words.read(record, self.format, self.topic_id)
+        self.position = record.offset + 1
+        key = record.key or b""
+        if type(said) is words.Kill:
+            return self._kill(key, said)
+        if type(said) is words.Word:
+            return self._word(key, said, keep)
+        if type(said) is words.Disposal:
+            self.garbage.pop(said.of, None)
+            self._disposed[said.of] = record.offset
+            state = self.state(key)
+            self._drift(key, state if type(state) is Entry else None)
+        elif type(said) is words.Garbage and record.offset not in self._disposed:
+            self.garbage[record.offset] = said
+        return None
+
+    def _word(self, key: bytes, word: words.Word, keep: Callable[[Entry], bool]) -> bytes | None:
+        if word.ours:
+            state = self.state(key)
+            if state is not None and (type(state) is Entry or state >= 0):
+                current = state.version if type(state) is Entry else state
+                if word.version <= current:
+                    # the log ends in our repeat: fine if it repeats the winner, else the winner must be repeated
+                    self._drift(key, state if word.version < current and type(state) is Entry else None)
+                    return None
+            elif type(state) is int and word.version <= ~state:
+                self._drift(key, ~state)  # a cancel slipped in before our repeat: reduced to it the log would fire
+                return None
+            if word.version < self.page_offset:
+                # The book read the original and everything up to the page: it knows better whether it still counts.
+                self._drift(key, None)
+                return None
+        entry = Entry(self, word.version, word.record, word.schedule)
+        self._set(key, entry if keep(entry) else word.version)
+        self._drift(key, None)
+        return key
+
+    def _kill(self, key: bytes, kill: words.Kill) -> bytes | None:
+        if kill.ours and self._unread.get(key, kill.version + 1) <= kill.version:
+            del self._unread[key]
+        state = self.state(key)
+        if state is not None and (type(state) is Entry or state >= 0):
+            current = state.version if type(state) is Entry else state
+            if current > kill.version:
+                # rule 3: our tombstone acknowledges an older version; rule 4: the log must not end in it
+                self._drift(key, state if type(state) is Entry else None)
+                return None
+            self._set(key, ~kill.version)
+        else:
+            self._set(key, ~kill.version if state is None else min(state, ~kill.version))
+        self._drift(key, None)
+        return key
+
+    def _drift(self, key: bytes, repeat: Entry | int | None) -> None:
+        # Words whose payload is not in memory are left to the book: it marks them, and the next page brings them.
+        if repeat is None:
+            self.adrift.pop(key, None)
+        else:
+            self.adrift[key] = repeat
+
+    def _set(self, key: bytes, state: State) -> None:
+        if len(self._newest) >= GENERATION and key not in self._newest:
+            self._newest = {}
+            self._generations.append((self.position, self._newest))
+        self._newest[key] = state
+
+    # What this wheel itself committed: it knows that before it reads it back.
+
+    def fired(self, entry: Entry) -> None:
+        """The acknowledgement of this entry is committed."""
+        key = entry.record.key or b""
+        state = self.state(key)
+        if state is None or state is entry:
+            self._set(key, ~entry.version)
+        elif type(state) is int and state < 0:
+            self._set(key, min(state, ~entry.version))
+        self._unread[key] = entry.version
+
+    def repeated(self, key: bytes, what: Entry | int) -> None:
+        """The repeat is committed."""
+        if self.adrift.get(key) is what:
+            del self.adrift[key]
+
+    def disposed(self, offset: int) -> None:
+        """The disposal of the garbage at that offset is committed."""
+        self.garbage.pop(offset, None)
+        self._disposed.setdefault(offset, None)
+
+    # What a page says.
+
+    def turn(self, offset: int) -> None:
+        """A page that speaks up to `offset` takes over: what the log said before is in it."""
+        self.page_offset = offset
+        while len(self._generations) > 1 and self._generations[1][0] <= offset:
+            self._generations.pop(0)
+        self._disposed = {g: d for g, d in self._disposed.items() if d is None or d >= offset}
+        for key, version in self._unread.items():  # the page may not know of these, and no generation may be left
+            if self.state(key) is None:
+                self._set(key, ~version)
+
+    def reset(self, offset: int) -> None:
+        """Forget everything: the log is read again from `offset`, where the page ends."""
+        self.position = self.page_offset = offset
+        self.at_end = False
+        self.adrift.clear()
+        self.garbage.clear()
+        self._disposed.clear()
+        self._unread.clear()
+        self._newest = {}
+        self._generations = [(offset, self._newest)]
+
+    def adopt(self, entry: Entry, keep: Callable[[Entry], bool]) -> None:
+        """A page's row whose word is pending, but not the log's last record (rule 4)."""
+        key = entry.record.key or b""
+        state = self.state(key)
+        if state is None or (type(state) is int and state < 0 and ~state < entry.version):
+            # In memory even if it is due much later: the repeat needs its payload.
+            keep(entry)
+            self._set(key, entry)
+            self.adrift[key] = entry
+
+    def adopt_cancel(self, key: bytes, version: int) -> None:
+        """A page's row that says: over, but the log's last record is our repeat of it (rule 4)."""
+        if self.state(key) is None:
+            self._set(key, ~version)
+            self.adrift[key] = version
+
+    def adopt_garbage(self, garbage: words.Garbage) -> None:
+        """A page's row of garbage that nobody has disposed of yet."""
+        if garbage.record.offset not in self._disposed:
+            self.garbage[garbage.record.offset] = garbage

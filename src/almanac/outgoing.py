@@ -1,0 +1,71 @@
+"""The records that a fire, a dead letter or a repeat consists of (WIRE: out). Pure: each returns what to send."""
+
+from typing import NamedTuple
+
+from almanac import words
+from almanac.ledger import Entry, Ledger
+from almanac.record import Headers, Record
+
+
+class Outgoing(NamedTuple):
+    """One record to be written."""
+
+    topic: str
+    partition: int  # -1: left to the partitioner
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+def target(entry: Entry) -> Outgoing:
+    """What reaches the target topic."""
+    schedule = entry.schedule
+    return Outgoing(schedule.target, schedule.partition, schedule.key, schedule.value, schedule.headers)
+
+
+def history(entry: Entry, topic: str) -> Outgoing:
+    """The copy for audits: the target's record, and where it came from."""
+    schedule, record = entry.schedule, entry.record
+    headers = [
+        *schedule.headers,
+        ("almanac-id", record.key),
+        ("almanac-source", b"%s/%d/%d" % (record.topic.encode(), record.partition, entry.version)),
+        ("almanac-target", schedule.target.encode()),
+        ("almanac-due-ms", b"%d" % schedule.due),
+    ]
+    return Outgoing(topic, -1, schedule.key, schedule.value, headers)
+
+
+def tombstone(entry: Entry) -> Outgoing:
+    """Rule 2: to the partition the schedule came from; rule 3: it acknowledges one version."""
+    ledger, record = entry.ledger, entry.record
+    headers = ledger.format.tombstone(record) + words.acknowledgement(entry.version, ledger.topic_id)
+    return Outgoing(record.topic, record.partition, record.key, None, headers)
+
+
+def disposal(record: Record, topic_id: str) -> Outgoing:
+    """Rule 5: a tombstone that speaks for that garbage only."""
+    return Outgoing(record.topic, record.partition, record.key, None, words.disposal(record.offset, topic_id))
+
+
+def repeat(ledger: Ledger, key: bytes, what: Entry | int) -> Outgoing:
+    """Rule 4: the winner once more, as the version it is."""
+    if isinstance(what, int):
+        return Outgoing(ledger.topic, ledger.partition, key, None, words.repeat(what, None, ledger.topic_id))
+    record = what.record
+    headers = record.headers + words.repeat(what.version, record.timestamp, ledger.topic_id)
+    return Outgoing(ledger.topic, ledger.partition, key, record.value, headers)
+
+
+def dead_letter(record: Record, version: int, reason: str, detail: str, topic: str, stub: bool = False) -> Outgoing:
+    """The record as it was, and why it was not delivered. A stub (rule 9) holds coordinates and reason only."""
+    notes: Headers = [
+        ("almanac-reason", reason.encode()),
+        ("almanac-detail", detail.encode()),
+        ("almanac-source", b"%s/%d/%d" % (record.topic.encode(), record.partition, version)),
+        ("almanac-source-timestamp", b"%d" % record.timestamp),
+    ]
+    if stub:
+        notes.append(("almanac-stub", b"the record did not fit; read it at almanac-source while the log still has it"))
+        return Outgoing(topic, -1, record.key[:1024] if record.key else record.key, None, notes)
+    return Outgoing(topic, -1, record.key, record.value, record.headers + notes)

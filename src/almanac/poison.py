@@ -1,0 +1,138 @@
+"""A poison message stops nobody (rule 8): finds the culprit of a refused transaction, sets dead targets apart."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from almanac import outgoing, ports, tally
+from almanac.chores import Chores
+from almanac.clock import Clock
+from almanac.ledger import Entry
+from almanac.outgoing import Outgoing
+
+log = logging.getLogger("almanac.poison")
+
+MOST = 20_000  # entries kept of a target that does not answer; of more than that, a later page brings them again
+BACKOFF, LONGEST = 1_000, 30_000  # ms between tries
+
+
+@dataclass
+class Quarantine:
+    """A target that nobody answers for: its entries wait here and go in transactions of their own."""
+
+    until: int
+    backoff: int
+    entries: list[Entry]
+
+
+class Ward:
+    """Where refused transactions are taken apart."""
+
+    def __init__(
+        self,
+        writer: ports.Writer,
+        clock: Clock,
+        history: str,
+        most: int,
+        chores: Chores,
+        counts: tally.Tally,
+        give_back: Callable[[Sequence[Entry]], None],
+        committed: Callable[[Sequence[Entry]], None],
+    ) -> None:
+        self._writer, self._clock, self._chores, self._tally = writer, clock, chores, counts
+        self._history, self._most = history, most
+        self._give_back, self._committed = give_back, committed
+        self.quarantine: dict[str, Quarantine] = {}
+
+    def holds(self, entry: Entry) -> bool:
+        """Takes the entry if its target is set apart."""
+        kept = self.quarantine.get(entry.schedule.target)
+        if kept is None:
+            return False
+        if len(kept.entries) < MOST or not entry.paged:
+            kept.entries.append(entry)
+        return True
+
+    def turn(self) -> None:
+        """A new page brings the old page's rows again."""
+        for kept in self.quarantine.values():
+            kept.entries = [entry for entry in kept.entries if not entry.paged]
+
+    def sort_out(self, batch: Sequence[Entry]) -> None:
+        """The transaction of these was refused and aborted: each target again, on its own and watched."""
+        targets: dict[str, list[Entry]] = {}
+        for entry in batch:
+            targets.setdefault(entry.schedule.target, []).append(entry)
+        while targets:
+            target, entries = targets.popitem()
+            try:
+                if self._writer.offline(target):
+                    self._isolate(target, entries)
+                else:
+                    self._try(target, entries)
+            except ports.Unsettled:
+                self._give_back([*entries, *(entry for rest in targets.values() for entry in rest)])
+                raise
+
+    def release(self, now: int) -> bool:
+        """Tries a target that was set apart again, if it is time. Says whether something was written."""
+        for target, kept in list(self.quarantine.items()):
+            if now < kept.until:
+                continue
+            entries = [entry for entry in kept.entries if entry.ledger.alive(entry)]
+            kept.entries = entries[self._most :]
+            batch = entries[: self._most]
+            if entries and self._writer.offline(target):
+                self._isolate(target, batch)
+            elif entries:
+                kept.until = now
+                try:
+                    self._try(target, batch)
+                except ports.Unsettled:
+                    self._give_back(batch)
+                    raise
+                return True
+            else:
+                del self.quarantine[target]
+        return False
+
+    def _try(self, target: str, entries: list[Entry]) -> None:
+        if not entries:
+            return
+        each = 3 if self._history else 2
+        records: list[Outgoing] = []
+        for entry in entries:
+            records += [outgoing.tombstone(entry), outgoing.target(entry)]
+            if self._history:
+                records.append(outgoing.history(entry, self._history))
+        faults = self._writer.attempt(records)
+        if not faults:
+            self._committed(entries)
+            return
+        self._tally.aborted += 1
+        on_target = {number // each: fault for number, fault in faults.items() if number >= 0 and number % each == 1}
+        if any(fault.kind == "time-out" for fault in on_target.values()):
+            self._isolate(target, entries)
+            return
+        guilty = {number: fault for number, fault in on_target.items() if fault.kind in ("message", "size")}
+        rest = [entry for number, entry in enumerate(entries) if number not in guilty]
+        if not guilty:
+            # History, dead letters, the schedules topic, a refused timestamp: never the message's fault. Wait.
+            number, fault = next(iter(faults.items()))
+            where = records[number].topic if number >= 0 else "the transaction's topics"
+            raise ports.Unavailable(f"cannot write to {where}: {fault.detail}")
+        if len(entries) > 1 and all(fault.kind == "size" for fault in guilty.values()):
+            # The broker judges a batch: one that is too large need not hold a message that is. Each one alone tells.
+            for number in guilty:
+                self._try(target, [entries[number]])
+        else:
+            for number, fault in guilty.items():
+                self._chores.bury(entries[number], "undeliverable", f"{target}: {fault.detail}")
+        self._try(target, rest)
+
+    def _isolate(self, target: str, entries: list[Entry]) -> None:
+        kept = self.quarantine.get(target)
+        backoff = min(LONGEST, kept.backoff * 2) if kept else BACKOFF
+        waiting = entries + (kept.entries if kept else [])
+        self.quarantine[target] = Quarantine(self._clock.now() + backoff, backoff, waiting)
+        log.warning("target %s does not answer: its messages wait apart, next try in %d s", target, backoff // 1000)

@@ -1,0 +1,134 @@
+"""What a wheel needs from outside: a tail to read, a transactional writer, its claim on the shard.
+
+Kafka stands behind them in `tail`, `writer` and `shard`; the unit tests put a log in memory there.
+
+    Unsettled            the wheel must take over anew (rule 1) before it fires again
+    ├── Fenced           another producer with this transactional id exists, or the transaction timed out
+    └── Unavailable      the answer is not known: Kafka is away, slow, or changed its mind
+    Refused              the broker refused something in the transaction; it was aborted
+    LogLost              the log no longer reaches back to the page's offsets
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from almanac.errors import AlmanacError
+from almanac.outgoing import Outgoing
+from almanac.record import Record
+
+Source = tuple[str, int]  # topic, partition
+
+
+class Unsettled(AlmanacError):
+    """It is not known what was committed."""
+
+
+class Fenced(Unsettled):
+    """The producer was fenced."""
+
+
+class Unavailable(Unsettled):
+    """Kafka did not answer in time."""
+
+
+class Refused(AlmanacError):
+    """The transaction was refused and must be aborted."""
+
+
+class LogLost(AlmanacError):
+    """The log does not reach back to the page's offsets; the book must be rebuilt."""
+
+
+class End(NamedTuple):
+    """The reader has reached the end of a partition."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Stable:
+    """Last stable offsets and high watermarks, and when (monotonic ms) they were asked for."""
+
+    asked: float
+    stable: dict[Source, int]
+    high: dict[Source, int]
+
+
+class Tail(Protocol):
+    """Reads the schedules partitions of a shard, committed records only."""
+
+    def seek(self, positions: dict[Source, int]) -> None:
+        """Read on from these offsets."""
+
+    def poll(self, seconds: float) -> Sequence[Record | End]:
+        """What has come; waits up to `seconds` for the first."""
+
+    def high(self) -> dict[Source, int]:
+        """The high watermarks, asked now (rule 1: not the last stable offsets)."""
+
+    def stable(self) -> Stable | None:
+        """The newest answer of the background's regular question for the ends; None before the first."""
+
+
+class Fault(NamedTuple):
+    """Why one record of a trial was not delivered."""
+
+    kind: str  # "message": its own fault; "size"; "time-out": nobody answers for its target; "other"
+    detail: str
+
+
+class Writer(Protocol):
+    """Writes transactions."""
+
+    def renew(self) -> None:
+        """A new producer with the shard's transactional id; fences every older one."""
+
+    def begin(self) -> None:
+        """Opens a transaction."""
+
+    def send(self, out: Outgoing) -> None:
+        """Adds a record."""
+
+    def commit(self) -> None:
+        """Raises Refused (then call abort), Fenced or Unavailable (then call renew)."""
+
+    def abort(self) -> None:
+        """Drops the open transaction."""
+
+    def attempt(self, records: Sequence[Outgoing]) -> dict[int, Fault]:
+        """One transaction, each record watched: commits and returns nothing, or aborts and says which failed and why."""
+
+    def offline(self, topic: str) -> bool:
+        """Is some partition of the topic without a leader?"""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """News from the driver: a page to go on with."""
+
+    page: Any  # a page's description, opened by the wheel's `open_page`
+
+
+class Stop(NamedTuple):
+    """News: end now; `replaced` names the later owner if that is why."""
+
+    replaced: str | None = None
+
+
+class Claims(Protocol):
+    """The shard's partition of the shard topic."""
+
+    def start(self) -> Any:
+        """Says that this wheel starts, under its driver's claim; returns the newest page."""
+
+    def superseded(self) -> str | None:
+        """Reads to the end; names the later owner or start, if there is one."""
+
+    def news(self) -> Sequence[Turn | Stop]:
+        """What the driver has said since the last call."""
+
+    def report(self, status: dict[str, Any]) -> None:
+        """Tells how the wheel is."""

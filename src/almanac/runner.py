@@ -1,0 +1,396 @@
+"""The driver: brings the book up to date, claims the shards, turns the wheels, and turns the pages.
+
+    Runner(settings).start()   returns when the wheels fire
+    Runner(settings, spark)    on a session of the caller's, which stays open
+    close()                    ends the wheels and everything that start() made
+
+    start:  topics -> Spark -> book (trusted? else rebuilt) -> page 1 -> claim -> fence -> wheels
+    then:   the stream feeds the book; every page length a new page is written, announced, and the old one removed
+
+Whatever fails meanwhile is started again, without a limit: Kafka may be away for as long as it likes. The one thing that
+ends a runner by itself is a later owner of its shards (rule 1).
+"""
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
+
+from confluent_kafka import IsolationLevel, KafkaException, Producer
+from pyspark.sql import SparkSession
+
+from almanac import errors, jars, kafka, ports, shard, sink, tail, topics
+from almanac.book import ingest, pages, session, table
+from almanac.settings import Settings
+
+log = logging.getLogger("almanac.runner")
+
+T = TypeVar("T")
+
+LAG = 200_000  # records behind the log up to which a start leaves the catching up to the wheels
+SEEN = 500_000  # keys a wheel may have seen since its page before a new one is made early
+RETRY = 2.0  # seconds between attempts of what failed
+
+
+class Replaced(errors.AlmanacError):
+    """Another scheduler of this group has taken over."""
+
+    exit_code = 3
+
+
+class Runner:
+    """A scheduler. Start it once."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        spark: SparkSession | None = None,
+        progress: Callable[[str], None] = lambda text: log.info("%s", text),
+    ) -> None:
+        self.settings = settings
+        self.book_progress = ingest.Progress()
+        self.page: pages.PageSpec | None = None
+        self.pending_in_book = 0
+        self.failure: BaseException | None = None
+        self._spark = spark
+        self._own_session = spark is None
+        self._progress = progress
+        self._stopping = threading.Event()
+        self._done = threading.Event()
+        self._turn_now = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._ownership: shard.Ownership | None = None
+        self._ingest: ingest.Ingest | None = None
+        self._book: table.Book | None = None
+        self._admin = kafka.admin_client(settings)
+        self._topic_ids: dict[str, str] = {}
+        self._sources: list[ports.Source] = []
+        self._shards = 0
+        self._owners: dict[int, int] = {}
+        self._old_pages: list[pages.PageSpec] = []
+
+    # Life
+
+    def start(self) -> Self:
+        """Returns when every wheel has taken its shard over. Waits for Kafka as long as it takes."""
+        try:
+            self._prepare_topics()
+            self._prepare_book()
+            self._take_over()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Waits until the runner ends by itself (see `failure`) or the time is over; says whether it ended."""
+        return self._done.wait(seconds)
+
+    def close(self) -> None:
+        """Ends everything; safe to call twice."""
+        self._stopping.set()
+        self._turn_now.set()
+        if self._ownership is not None:
+            try:
+                self._ownership.stop()
+            except ports.Unavailable as error:
+                log.warning("the wheels could not be told to stop (%s); they end with Spark", error)
+        if self._spark is not None:
+            for query in self._spark.streams.active:
+                if (query.name or "").startswith("almanac book"):
+                    _quietly(query.stop)
+        end = time.monotonic() + 4
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.1, end - time.monotonic()))
+        if self._spark is not None and self._own_session:
+            _quietly(self._spark.stop)
+            self._spark = None
+        if self._ownership is not None:
+            _quietly(self._ownership.close)
+            self._ownership = None
+        self._done.set()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def statuses(self) -> dict[int, dict[str, Any]]:
+        """The wheels' last reports, by shard."""
+        return dict(self._ownership.statuses) if self._ownership is not None else {}
+
+    @property
+    def shards(self) -> int:
+        """How many wheels there are."""
+        return self._shards
+
+    # Start
+
+    def _prepare_topics(self) -> None:
+        self._progress(f"Kafka: connecting to {self.settings.bootstrap_servers}")
+        changes = self._patiently(lambda: topics.ensure(self._admin, self.settings))
+        grow = [change for change in changes if change.partitions and change.kind == "alter"]
+        if grow:  # more shards than before: the shard topic is ours alone
+            topics.apply(self._admin, grow)
+        names = self.settings.topics
+        self._topic_ids = self._patiently(lambda: self._ids(names))
+        counts = topics.partition_counts(self._admin, names)
+        self._sources = [(topic, partition) for topic in names for partition in range(counts[topic])]
+        self._shards = topics.shards(self.settings, os.cpu_count() or 1, max(counts.values()))
+
+    def _ids(self, names: tuple[str, ...]) -> dict[str, str]:
+        found = topics.topic_ids(self._admin, names)
+        missing = set(names) - set(found)
+        if missing:  # just created: the brokers tell each other first
+            raise errors.Unreachable(f"topic {', '.join(sorted(missing))} is not there yet")
+        return found
+
+    def _prepare_book(self) -> None:
+        if self._spark is None:
+            self._progress("Spark: starting")
+            self._spark = session.session(self.settings, self._shards, jars.spark_jars())
+        else:
+            session.check(self._spark)
+        self._spark.dataSource.register(sink.WheelSource)
+        self._book = table.Book(self.settings.book_folder, self._spark, self.settings.page_length_ms)
+        self._patiently(self._bring_up_to_date)
+        self._patiently(lambda: self._write_page())
+
+    def _bring_up_to_date(self) -> None:
+        book = self._require(self._book)
+        starts = tail.beginnings(self._admin, self._sources)
+        ends = tail.ends(self._admin, self._sources, IsolationLevel.READ_UNCOMMITTED)
+        why = book.distrust(self._topic_ids, starts, ends, self._delete_retention())
+        if why is not None:
+            self._progress(f"Book: building it from Kafka ({why})")
+            book.drop()
+        book.create()
+        book.keep_only(list(self.settings.topics))
+        properties = {key.removeprefix("kafka."): value for key, value in kafka.java(self.settings).items()}
+        counts: dict[str, int] = {}
+        for topic, partition in self._sources:
+            counts[topic] = max(counts.get(topic, 0), partition + 1)
+        source = ingest.Source(
+            kafka=properties,
+            topic_ids=self._topic_ids,
+            partitions=counts,
+            formats=dict(self.settings.schedules_topics),
+            merge_delay_s=max(1, self.settings.page_length // 4),
+        )
+        self._ingest = ingest.Ingest(book, source, progress=self.book_progress)
+        known = book.offsets()
+        lag = sum(max(0, end - max(known.get(source, 0), starts.get(source, 0))) for source, end in ends.items())
+        if lag > LAG or not known:
+            self._catch_up(lag)
+
+    def _catch_up(self, lag: int) -> None:
+        self._progress(f"Book: reading {lag:,} records")
+        query = self._require(self._ingest).catch_up()
+        begun, before = time.monotonic(), self.book_progress.rows
+        while not query.awaitTermination(1):
+            if self._stopping.is_set():
+                query.stop()
+                raise errors.AlmanacError("stopped while the book was read")
+            took = time.monotonic() - begun
+            if took > 5:
+                self._progress(f"Book: {self.book_progress.rows - before:,} of {lag:,} records, {took:.0f} s")
+                begun += 5
+
+    def _delete_retention(self) -> dict[str, int]:
+        found = topics.configs(self._admin, topics.ResourceType.TOPIC, self.settings.topics)
+        return {topic: int(values.get("delete.retention.ms") or topics.DAY_MS) for topic, values in found.items()}
+
+    # Rule 1, the driver's part
+
+    def _take_over(self) -> None:
+        self._progress("Shards: claiming")
+        partitions = topics.partition_counts(self._admin, [self.settings.shard_topic])[self.settings.shard_topic]
+        ownership = shard.Ownership(self.settings, self._shards)
+        self._owners = self._patiently(lambda: ownership.claim(max(partitions, self._shards)))
+        self._ownership = ownership
+        self._await_stable_ends(ownership)
+        # A partition's former wheel may have had another number: all of them are fenced before any new one reads.
+        self._patiently(self._fence_all)
+        self._patiently(lambda: ownership.announce(self._described()))
+        pages.remove_others(self._page_root, [self._require(self.page)])
+        for number in range(self._shards):
+            self._spawn(f"wheel {number}", lambda number=number: self._turn_wheel(number))
+        self._spawn("listen", self._listen)
+        self._progress("Wheels: taking over")
+        while not self._stopping.is_set() and not all(
+            ownership.statuses.get(number, {}).get("state") in ("firing", "paused") for number in range(self._shards)
+        ):
+            self._stopping.wait(0.05)
+        self._spawn("book", self._follow)
+        self._spawn("pages", self._turn_pages)
+
+    def _await_stable_ends(self, ownership: shard.Ownership) -> None:
+        # A living predecessor is fenced only when its successor can catch up at once: a foreign transaction that hangs
+        # on a schedules partition holds the last stable offset, and nobody would fire until it ends.
+        high = self._patiently(lambda: tail.ends(self._admin, self._sources, IsolationLevel.READ_UNCOMMITTED))
+        while not self._stopping.is_set() and ownership.predecessor_alive():
+            level = IsolationLevel.READ_COMMITTED
+            stable = self._patiently(lambda: tail.ends(self._admin, self._sources, level))
+            behind = [f"{topic}/{p}" for (topic, p), end in high.items() if stable[topic, p] < end]
+            if not behind:
+                return
+            self._progress(f"Shards: waiting for a transaction that another producer holds open on {', '.join(behind)}")
+
+    def _fence_all(self) -> None:
+        for number in self._owners:
+            try:
+                producer = Producer(
+                    kafka.producer(self.settings, transactional_id=self.settings.transactional_id(number))
+                )
+                producer.list_topics(timeout=10)
+                producer.init_transactions(10)
+            except KafkaException as error:
+                raise ports.Unavailable(f"cannot fence shard {number}: {error.args[0].str()}") from error
+
+    def _turn_wheel(self, number: int) -> None:
+        spark = self._require(self._spark)
+        job = sink.Job(
+            settings=self.settings,
+            shard=number,
+            owner=self._owners[number],
+            partitions=[s for s in self._sources if pages.shard_of(s[1], self._shards) == number],
+            topic_ids=self._topic_ids,
+            broker_max_bytes=int(topics.broker_configs(self._admin).get("message.max.bytes") or topics.MESSAGE_BYTES),
+        )
+        while not self._stopping.is_set():
+            spark.sparkContext.setJobGroup(f"almanac wheel {number}", f"almanac wheel {number}", interruptOnCancel=True)
+            frame = spark.createDataFrame([(number, job.to_json())], sink.SCHEMA).coalesce(1)
+            try:
+                frame.write.format("almanac").mode("append").save()
+                if not self._stopping.is_set():
+                    self._stopping.wait(RETRY)  # it was stopped or replaced; the listener decides what follows
+            except Exception as error:
+                if not self._stopping.is_set():
+                    log.error("wheel %d ended: %s; it is started again", number, _first_line(error))
+                    self._stopping.wait(RETRY)
+
+    def _listen(self) -> None:
+        while not self._stopping.is_set():
+            ownership = self._ownership
+            if ownership is None:
+                return
+            ownership.listen(0.2)
+            if ownership.replaced_by:
+                self._fail(Replaced(f"{ownership.replaced_by} has taken over group {self.settings.group_id}: "
+                                    "this scheduler fires nothing more and ends"))  # fmt: skip
+                return
+            if any(status.get("seen", 0) > SEEN for status in ownership.statuses.values()):
+                self._turn_now.set()
+
+    def _fail(self, error: BaseException) -> None:
+        log.error("%s", error)
+        self.failure = error
+        self._stopping.set()
+        self._turn_now.set()
+        self._done.set()
+
+    # The book and the pages
+
+    def _follow(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                query = self._require(self._ingest).start()
+                while not query.awaitTermination(1):
+                    if self._stopping.is_set():
+                        query.stop()
+                        return
+            except Exception as error:
+                if self._stopping.is_set():
+                    return
+                log.warning("the book's stream ended: %s; it is started again", _first_line(error))
+                self._stopping.wait(RETRY)
+
+    def _turn_pages(self) -> None:
+        length = self.settings.page_length
+        turned = time.monotonic()
+        while not self._stopping.is_set():
+            self._turn_now.wait(max(0.0, turned + length - time.monotonic()))
+            if self._stopping.is_set():
+                return
+            self._turn_now.clear()
+            try:
+                # announced only if it says more than the one before: an early turn waits for the book
+                if self._write_page():
+                    self._require(self._ownership).announce(self._described())
+                    self._remove_old_pages()
+                    turned = time.monotonic()
+                else:
+                    self._stopping.wait(0.5)
+            except Exception as error:
+                if not self._stopping.is_set():
+                    log.warning("page not turned: %s; trying again", _first_line(error))
+                    self._stopping.wait(RETRY)
+
+    def _write_page(self) -> bool:
+        book, spark = self._require(self._book), self._require(self._spark)
+        horizon = int(time.time() * 1000) + 2 * self.settings.page_length_ms
+        previous = self.page
+        number = previous.number + 1 if previous else 1
+        spec = pages.write(spark, book, number, horizon, self._shards, self.settings.topics, self._page_root)
+        if previous is not None:
+            self._old_pages.append(previous)
+        self.page = spec
+        return True
+
+    def _remove_old_pages(self) -> None:
+        # a page is removed when every wheel has turned it
+        reached = min((status.get("page") or 0 for status in self.statuses.values()), default=0)
+        for spec in [spec for spec in self._old_pages if spec.number < reached]:
+            pages.remove(spec)
+            self._old_pages.remove(spec)
+
+    def _described(self) -> dict[str, Any]:
+        described: dict[str, Any] = json.loads(self._require(self.page).to_json())
+        return described
+
+    @property
+    def _page_root(self) -> str:
+        return f"{self.settings.book_folder}/pages"
+
+    # Small things
+
+    def _spawn(self, name: str, work: Callable[[], None]) -> None:
+        thread = threading.Thread(target=work, name=f"almanac {name}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _patiently(self, work: Callable[[], T]) -> T:
+        """Until it works: Kafka may be away. A wrong setting is not waited for."""
+        said = ""
+        while True:
+            try:
+                return work()
+            except (errors.Unreachable, ports.Unavailable) as error:
+                if self._stopping.is_set():
+                    raise
+                if str(error) != said:
+                    said = str(error)
+                    self._progress(f"Kafka: waiting ({said})")
+                self._stopping.wait(RETRY / 2)
+
+    def _require(self, thing: T | None) -> T:
+        if thing is None:
+            raise errors.AlmanacError("the runner is not started, or closed")
+        return thing
+
+
+def _quietly(work: Callable[[], object]) -> None:
+    try:
+        work()
+    except Exception as error:
+        log.debug("while stopping: %s", _first_line(error))
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]

@@ -1,0 +1,241 @@
+"""The shard topic: who owns a shard, which page it is on, how it is (rule 1).
+
+Partition s of `<group>-shards` orders everything that concerns shard s:
+
+    owner    a driver claims the shard: from here on it is the owner, every earlier one is not
+    start    a wheel starts under an owner (a retried task starts again)
+    page     the owner announces a page
+    stop     the owner ends its wheels
+    status   a wheel tells how it is
+
+Offsets decide who is newer; times and hosts in the records are for people.
+"""
+
+import json
+import logging
+import os
+import socket
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from almanac import kafka, ports, tail
+from almanac.clock import Clock
+from almanac.settings import Settings
+
+log = logging.getLogger("almanac.shard")
+
+ANSWER = 10.0  # seconds
+ALIVE = 3_000  # ms since a wheel's last report in which it counts as alive
+GONE = ("stopped", "replaced")
+
+
+def who() -> str:
+    """This process, for people."""
+    return f"{socket.gethostname()}/{os.getpid()}"
+
+
+class Journal:
+    """Writes to the shard topic and waits for the answer."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.topic = settings.shard_topic
+        self._producer = Producer(kafka.producer(settings, linger_ms=0, message_timeout_ms=int(ANSWER * 1000)))
+
+    def write(self, shard: int, key: str, value: dict[str, Any]) -> int:
+        """Appends a record; returns its offset."""
+        answers: list[tuple[KafkaError | None, Message]] = []
+        self._produce(shard, key, value, lambda error, message: answers.append((error, message)))
+        self._producer.flush(ANSWER)
+        if not answers or answers[0][0] is not None:
+            reason = answers[0][0].str() if answers and answers[0][0] else "no answer"
+            raise ports.Unavailable(f"cannot write {key} to {self.topic}/{shard}: {reason}")
+        return answers[0][1].offset() or 0
+
+    def tell(self, shard: int, key: str, value: dict[str, Any], clock: Clock) -> None:
+        """Appends a record without waiting; the broker's time stamp on it is a look at its clock (rule 7)."""
+        sent = clock.wall()
+
+        def told(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                clock.hear_broker(message.timestamp()[1], sent, clock.wall())
+
+        self._produce(shard, key, value, told)
+
+    def poll(self) -> None:
+        """Lets answers come in."""
+        self._producer.poll(0)
+
+    def _produce(self, shard: int, key: str, value: dict[str, Any], told: Any) -> None:
+        text = json.dumps(value, separators=(",", ":")).encode()
+        try:
+            self._producer.produce(self.topic, text, key.encode(), shard, on_delivery=told)
+        except (BufferError, KafkaException) as error:
+            raise ports.Unavailable(f"cannot write {key} to {self.topic}/{shard}: {error}") from error
+
+
+class Reader:
+    """Reads partitions of the shard topic from given offsets on."""
+
+    def __init__(self, settings: Settings, since: dict[int, int]) -> None:
+        self.topic = settings.shard_topic
+        # Compacted: the offset asked for may be gone, and reading goes on behind it.
+        config = kafka.consumer(settings, group_id=f"{settings.group_id}-shards", auto_offset_reset="earliest")
+        self._consumer = Consumer({**config, "fetch.wait.max.ms": 100})
+        self._consumer.assign([TopicPartition(self.topic, shard, offset) for shard, offset in since.items()])
+        self._admin = AdminClient(kafka.admin(settings))
+        self._positions = dict(since)
+
+    def poll(self, seconds: float = 0.0) -> list[tuple[int, int, int, str, dict[str, Any]]]:
+        """What has come: shard, offset, timestamp, key, value."""
+        found = []
+        for message in self._consumer.consume(100, seconds):
+            shard, offset = message.partition() or 0, message.offset() or 0
+            if message.error() is None:
+                self._positions[shard] = offset + 1
+                key, value = (message.key() or b"").decode(), json.loads(message.value() or b"{}")
+                found.append((shard, offset, message.timestamp()[1], key, value))
+            elif message.error().code() == KafkaError._PARTITION_EOF:
+                self._positions[shard] = max(self._positions[shard], offset)
+        return found
+
+    def at(self, ends: dict[int, int]) -> bool:
+        """Has everything below these offsets been read?"""
+        return all(self._positions[shard] >= end for shard, end in ends.items())
+
+    def ends(self) -> dict[int, int]:
+        """Where the partitions end now."""
+        sources = [(self.topic, shard) for shard in self._positions]
+        found = tail.ends(self._admin, sources, IsolationLevel.READ_UNCOMMITTED)
+        return {shard: end for (_, shard), end in found.items()}
+
+    def close(self) -> None:
+        """Ends reading."""
+        self._consumer.close()
+
+
+class KafkaClaims:
+    """A wheel's side of its shard; see ports.Claims."""
+
+    def __init__(self, settings: Settings, shard: int, owner: int, clock: Clock) -> None:
+        self._shard, self._owner, self._clock = shard, owner, clock
+        self._journal = Journal(settings)
+        self._reader = Reader(settings, {shard: owner})
+        self._start = -1
+        self._newer: str | None = None
+        self._page: dict[str, Any] | None = None
+        self._news: list[ports.Turn | ports.Stop] = []
+
+    def start(self) -> dict[str, Any]:
+        """See ports.Claims."""
+        self._start = self._journal.write(self._shard, "start", {"owner": self._owner, "who": who()})
+        end = time.monotonic() + ANSWER
+        ends = self._reader.ends()
+        while self._page is None or not self._reader.at(ends):
+            self._read(0.1)
+            if time.monotonic() > end:
+                raise ports.Unavailable(f"no page was announced for shard {self._shard}")
+        self._news = [said for said in self._news if isinstance(said, ports.Stop)]
+        return self._page
+
+    def superseded(self) -> str | None:
+        """See ports.Claims."""
+        ends = self._reader.ends()
+        until = time.monotonic() + ANSWER
+        while not self._reader.at(ends):
+            self._read(0.05)
+            if time.monotonic() > until:
+                raise ports.Unavailable("the shard topic cannot be read to its end")
+        return self._newer
+
+    def news(self) -> Sequence[ports.Turn | ports.Stop]:
+        """See ports.Claims."""
+        self._journal.poll()
+        self._read()
+        news, self._news = self._news, []
+        return news
+
+    def report(self, status: dict[str, Any]) -> None:
+        """See ports.Claims."""
+        value = {"owner": self._owner, "start": self._start, "who": who(), **status}
+        try:
+            self._journal.tell(self._shard, "status", value, self._clock)
+        except ports.Unavailable as error:
+            log.debug("%s", error)  # it is only a report; what matters says so itself
+
+    def close(self) -> None:
+        """Ends reading; lets the last report out."""
+        self._journal._producer.flush(1)
+        self._reader.close()
+
+    def _read(self, seconds: float = 0.0) -> None:
+        for _, offset, _, key, value in self._reader.poll(seconds):
+            if key == "owner" and offset > self._owner:
+                self._newer = value.get("who", "?")
+                self._news.append(ports.Stop(self._newer))
+            elif key == "start" and value.get("owner") == self._owner and offset > self._start >= 0:
+                self._newer = value.get("who", "?")
+                self._news.append(ports.Stop(self._newer))
+            elif key == "page" and value.get("owner") == self._owner:
+                self._page = value["page"]
+                self._news.append(ports.Turn(value["page"]))
+            elif key == "stop" and value.get("owner") == self._owner:
+                self._news.append(ports.Stop())
+
+
+class Ownership:
+    """A driver's side of all shards: claims them, announces pages, hears its wheels and any later owner."""
+
+    def __init__(self, settings: Settings, shards: int) -> None:
+        self.shards = shards
+        self._journal = Journal(settings)
+        self._offsets: dict[int, int] = {}
+        self._reader: Reader | None = None
+        self._settings = settings
+        self.statuses: dict[int, dict[str, Any]] = {}
+        self._predecessors: dict[int, tuple[int, str]] = {}  # time and state of their last report
+        self.replaced_by: str | None = None
+
+    def claim(self, partitions: int) -> dict[int, int]:
+        """Appends an owner record to every partition, also those beyond `shards`: their wheels must end too."""
+        value = {"who": who(), "shards": self.shards, "topics": list(self._settings.topics), "at": time.time()}
+        self._offsets = {shard: self._journal.write(shard, "owner", value) for shard in range(partitions)}
+        # from a little before the claim: a predecessor's last report tells whether it is alive
+        self._reader = Reader(self._settings, {shard: max(0, o - 20) for shard, o in self._offsets.items()})
+        return self._offsets
+
+    def predecessor_alive(self) -> bool:
+        """Has an earlier wheel reported within the last seconds, and not that it ended?"""
+        self.listen(0.2)
+        now = time.time() * 1000
+        return any(state not in GONE and now - at < ALIVE for at, state in self._predecessors.values())
+
+    def announce(self, page: dict[str, Any]) -> None:
+        """A page for every shard."""
+        for shard in range(self.shards):
+            self._journal.write(shard, "page", {"owner": self._offsets[shard], "page": page})
+
+    def stop(self) -> None:
+        """Ends the wheels."""
+        for shard in range(self.shards):
+            self._journal.write(shard, "stop", {"owner": self._offsets[shard]})
+
+    def listen(self, seconds: float) -> None:
+        """Reads what wheels report, and whether somebody else has claimed a shard."""
+        if self._reader is None:
+            return
+        for shard, offset, timestamp, key, value in self._reader.poll(seconds):
+            if key == "owner" and offset > self._offsets[shard]:
+                self.replaced_by = value.get("who", "?")
+            elif key == "status" and value.get("owner") == self._offsets[shard]:
+                self.statuses[shard] = {**value, "reported": timestamp}
+            elif key == "status":
+                self._predecessors[shard] = (timestamp, value.get("state", "?"))
+
+    def close(self) -> None:
+        """Ends reading."""
+        if self._reader is not None:
+            self._reader.close()

@@ -1,0 +1,115 @@
+"""The live tail: the schedules partitions of one shard, committed records only, and where they end."""
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from almanac import kafka, ports
+from almanac.record import Record
+from almanac.settings import Settings
+
+log = logging.getLogger("almanac.tail")
+
+MOST = 5_000  # records of one poll
+ASK = 1.0  # seconds between questions for the ends
+ANSWER = 5.0  # seconds
+
+
+class KafkaTail:
+    """See ports.Tail."""
+
+    def __init__(self, settings: Settings, sources: Sequence[ports.Source]) -> None:
+        self._sources = list(sources)
+        self._consumer = Consumer(
+            kafka.consumer(
+                settings,
+                group_id=f"{settings.group_id}-wheel",
+                fetch_wait_max_ms=100,
+                fetch_min_bytes=1,
+                queued_max_messages_kbytes=16_384,
+                queued_min_messages=20_000,
+            )
+        )
+        self._admin = AdminClient(kafka.admin(settings))
+        self._stable: ports.Stable | None = None
+        self._closed = threading.Event()
+        self._asking = threading.Thread(target=self._ask, name="ends", daemon=True)
+
+    def seek(self, positions: dict[ports.Source, int]) -> None:
+        """See ports.Tail."""
+        self._consumer.assign([TopicPartition(t, p, offset) for (t, p), offset in positions.items()])
+        if not self._asking.is_alive():
+            self._asking.start()
+
+    def poll(self, seconds: float) -> list[Record | ports.End]:
+        """See ports.Tail."""
+        # poll() wakes for the first record; consume() would wait until all of them are there
+        head = self._consumer.poll(seconds)
+        if head is None:
+            return []
+        return [said for message in (head, *self._consumer.consume(MOST, 0)) if (said := _said(message)) is not None]
+
+    def high(self) -> dict[ports.Source, int]:
+        """See ports.Tail."""
+        return ends(self._admin, self._sources, IsolationLevel.READ_UNCOMMITTED)
+
+    def stable(self) -> ports.Stable | None:
+        """See ports.Tail."""
+        return self._stable
+
+    def close(self) -> None:
+        """Ends reading."""
+        self._closed.set()
+        self._consumer.close()
+
+    def _ask(self) -> None:
+        while not self._closed.wait(ASK if self._stable is not None else 0.05):
+            asked = time.monotonic() * 1000
+            try:
+                high = ends(self._admin, self._sources, IsolationLevel.READ_UNCOMMITTED)
+                stable = ends(self._admin, self._sources, IsolationLevel.READ_COMMITTED)
+                self._stable = ports.Stable(asked, stable, high)
+            except ports.Unavailable as error:
+                log.debug("%s", error)
+
+
+def ends(admin: AdminClient, sources: Sequence[ports.Source], level: IsolationLevel) -> dict[ports.Source, int]:
+    """Where the partitions end: high watermarks, or (READ_COMMITTED) last stable offsets."""
+    return _offsets(admin, {source: OffsetSpec.latest() for source in sources}, level)
+
+
+def beginnings(admin: AdminClient, sources: Sequence[ports.Source]) -> dict[ports.Source, int]:
+    """Where the partitions begin."""
+    return _offsets(admin, {s: OffsetSpec.earliest() for s in sources}, IsolationLevel.READ_UNCOMMITTED)
+
+
+def _offsets(
+    admin: AdminClient, wanted: Mapping[ports.Source, OffsetSpec], level: IsolationLevel
+) -> dict[ports.Source, int]:
+    asked = {TopicPartition(topic, partition): spec for (topic, partition), spec in wanted.items()}
+    try:
+        futures = admin.list_offsets(asked, isolation_level=level, request_timeout=ANSWER)
+        return {(place.topic, place.partition): future.result(ANSWER + 1).offset for place, future in futures.items()}
+    except (KafkaException, TimeoutError) as error:
+        raise ports.Unavailable(f"Kafka does not say where the schedules topics end: {error}") from error
+
+
+def _said(message: Message) -> Record | ports.End | None:
+    error = message.error()
+    topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
+    if error is None:
+        try:
+            headers = message.headers() or []
+        except Exception:  # rule 5: a header's name that is not UTF-8 makes the client raise
+            headers = [("\ufffd", None)]
+        return Record(topic, partition, offset, message.timestamp()[1], message.key(), message.value(), headers)
+    if error.code() == KafkaError._PARTITION_EOF:
+        return ports.End(topic, partition, offset)
+    if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+        raise ports.LogLost(f"{topic}/{partition} no longer holds the offsets that the page ends at: {error.str()}")
+    log.debug("tail: %s", error.str())
+    return None

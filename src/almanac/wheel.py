@@ -1,0 +1,458 @@
+"""The wheel: one shard's schedules, fired exactly once, on time.
+
+It merges what a page says with what its tail has read since, sleeps until the next due time, and writes target, history
+copy and tombstone of everything due in one transaction. It knows neither Spark nor Kafka: `ports` names what it needs.
+
+    start -> fence -> look again -> catch up -> FIRE <-> pause (clock, stalled tail)
+               ^                                  |
+               +------- any doubt (rule 6) -------+           a later claim: return; the driver says stop: return
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from almanac import outgoing, ports, tally
+from almanac.agenda import Agenda
+from almanac.chores import Chores
+from almanac.clock import Clock
+from almanac.lane import Lane
+from almanac.ledger import Entry, Ledger
+from almanac.page import Page
+from almanac.page import entry as page_entry
+from almanac.poison import Ward
+from almanac.record import Record
+from almanac.words import Garbage
+
+log = logging.getLogger("almanac.wheel")
+
+WINDOW = 2  # ms: what is due this close to each other is staged as one
+MISSED = 1_000  # ms behind: from here on the missed ones drain beside the live ones, not before them
+STALLED = 5_000  # ms without a sign of life from a partition (rule 12)
+PREPARE = 10_000  # ms ahead that rows of a page are decoded in idle time
+REPORT = 1_000  # ms between reports
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a wheel works. Times in ms."""
+
+    history: str = "history"  # empty: none
+    dead_letters: str = "dead-letters"
+    fires: int = 4_000  # a transaction
+    bytes: int = 16 << 20  # a transaction
+    ahead: int = 80  # history copies are written this long before the due time
+    since_delta: int | None = None  # days
+    keep: int = 600_000  # how far behind the page's horizon live words stay in memory
+    early: Callable[[str], bool] | None = None  # targets that may be written ahead of time, committed on time
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A page, ready to be read."""
+
+    number: int
+    page: Page
+    offsets: dict[ports.Source, int]
+    horizon: int
+
+
+class Wheel:
+    """See the module."""
+
+    def __init__(
+        self,
+        ledgers: Sequence[Ledger],
+        tail: ports.Tail,
+        writer: ports.Writer,
+        claims: ports.Claims,
+        clock: Clock,
+        options: Options,
+        open_page: Callable[[Any], Opened],
+    ) -> None:
+        self.ledgers = {(ledger.topic, ledger.partition): ledger for ledger in ledgers}
+        self.tally = tally.Tally()
+        self.state = "starting"
+        self._tail, self._writer, self._claims, self._clock = tail, writer, claims, clock
+        self._options = options
+        self._open = open_page
+        self._page: Opened | None = None
+        self._coming: Opened | None = None
+        self._live = Lane(Agenda(), Page(None).cursor(self.ledgers))
+        self._missed: Lane | None = None
+        self._horizon = 0  # live words due before it are kept in memory
+        self._kept: list[tuple[dict[ports.Source, int], int]] = []  # since these positions, this horizon was in force
+        self._staged: set[tuple[Ledger, bytes]] = set()
+        self._stopped_keys = False  # rule 11: a staged key was touched
+        self._chores = Chores(ledgers, writer, options.dead_letters, options.fires, self.tally)
+        self._ward = Ward(
+            writer, clock, options.history, options.fires, self._chores, self.tally,
+            lambda entries: self._live.give_back(entries), self._committed,
+        )  # fmt: skip
+        self._shown: dict[ports.Source, float] = {}
+        self._stable: ports.Stable | None = None
+        self._hanging: dict[ports.Source, float] = {}
+        self._checked = self._reported = -1e18
+        self._trouble: str | None = None
+        self._stop: ports.Stop | None = None
+
+    # Rule 1: claim, fence, look again, catch up, fire.
+
+    def run(self) -> str:
+        """Turns until told to stop or replaced; returns which."""
+        backoff = 0.1
+        while True:
+            try:
+                if self._page is None:
+                    self.begin()
+                newer = self.take_over()
+                if newer:
+                    self._stop = ports.Stop(newer)
+                while self._stop is None:
+                    self.step()
+                    backoff = 0.1
+            except ports.Unsettled as error:
+                self._say("waiting", str(error))
+                self._clock.sleep(backoff)
+                self._listen(pages=False)
+                backoff = min(2.0, backoff * 2)
+            if self._stop is not None:
+                ended = "replaced" if self._stop.replaced else "stopped"
+                self._say(ended, self._stop.replaced and f"a later claim holds this shard: {self._stop.replaced}")
+                return ended
+
+    def begin(self) -> None:
+        """Says that it starts, and opens the newest page."""
+        self._reopen(self._open(self._claims.start()))
+
+    def take_over(self) -> str | None:
+        """Fences, looks again, catches up; then it may fire. Names the later owner if there is one."""
+        self.state = "fencing"
+        self._writer.renew()
+        newer = self._claims.superseded()
+        if newer:
+            return newer
+        self.state = "catching-up"
+        self._catch_up()
+        self.state = "firing"
+        return None
+
+    def _catch_up(self) -> None:
+        # The high watermark, not the last stable offset: a foreign transaction may hold that below a committed tombstone.
+        asked = self._clock.monotonic()
+        ends = self._tail.high()
+        while self._stop is None and any(self.ledgers[source].position < end for source, end in ends.items()):
+            self._poll(0.1)
+            self._listen(pages=False)
+        self._shown = {source: max(asked, self._shown.get(source, asked)) for source in self.ledgers}
+
+    # One turn of the loop.
+
+    def step(self) -> None:
+        """Does what is due now, or waits a little for something to happen."""
+        self._listen()
+        self._watch()
+        now = self._clock.now()
+        if self._trouble:
+            self._poll(0.05)
+            return
+        if self._chores.do() or self._ward.release(now):
+            self._poll(0)
+            return
+        batch = self._gather(now)
+        if batch:
+            self._fire(batch)
+            self._poll(0)
+            return
+        if self._live.cursor.prepare(now + PREPARE, 2 * self._options.fires):
+            self._poll(0)
+            return
+        due = self._live.next_due()
+        wait = 0.1 if due is None else min(0.1, max(0.0, (due - self._options.ahead - self._clock.now()) / 1000))
+        self._poll(wait)
+
+    def _poll(self, seconds: float) -> None:
+        shown = self._clock.monotonic()
+        for said in self._tail.poll(seconds):
+            ledger = self.ledgers[said[0], said[1]]
+            if type(said) is ports.End:
+                ledger.position = max(ledger.position, said.offset)
+                ledger.at_end = True
+                self._shown[said.topic, said.partition] = shown
+            elif type(said) is Record:
+                key = ledger.take(said, self._keep)
+                ledger.at_end = False
+                self._shown[said.topic, said.partition] = shown
+                if key is not None and (ledger, key) in self._staged:
+                    self._stopped_keys = True
+
+    def _keep(self, entry: Entry) -> bool:
+        if entry.due >= self._horizon:
+            return False
+        self._live.agenda.push(entry)
+        return True
+
+    def _gather(self, now: int) -> list[Entry]:
+        limit = self._options.fires
+        due = self._live.next_due()
+        batch: list[Entry] = []
+        if self._missed is not None:
+            batch = self._missed.take(now, limit // 2)
+            if self._missed.next_due() is None:
+                self._missed = None
+        elif due is not None and due < now - MISSED:
+            self._split(now)
+            return self._gather(now)
+        if due is not None and due <= now:
+            batch += self._live.take(now, limit - len(batch))
+        elif due is not None and not batch and due <= now + self._options.ahead:
+            batch = self._live.take(due + WINDOW, limit)
+        return self._bounded(self._judged(batch, now))
+
+    def _split(self, now: int) -> None:
+        # What was missed drains in due order beside the live ones, half of each transaction: see _gather.
+        cursor = self._live.cursor
+        cursor.bound(now)
+        page = self._page.page if self._page else Page(None)
+        self._missed = Lane(self._live.agenda.split(now), cursor)
+        self._live = Lane(self._live.agenda, page.cursor(self.ledgers, now))
+
+    def _judged(self, batch: list[Entry], now: int) -> list[Entry]:
+        floor, quarantine = self._floor(now), self._ward.quarantine
+        good = []
+        for entry in batch:
+            grace = entry.schedule.grace
+            if grace is not None and entry.due < entry.record.timestamp - grace:
+                late = (entry.record.timestamp - entry.due) / 1000
+                self._chores.bury(entry, "outdated", f"due {late:.1f} s before it was written")
+            elif entry.due < floor:
+                self._chores.bury(entry, "missed-too-old", f"due before {_iso(floor)} (SINCE_DELTA)")
+            elif not (quarantine and self._ward.holds(entry)):
+                good.append(entry)
+        return good
+
+    def _floor(self, now: int) -> int:
+        if self._options.since_delta is None:
+            return -1
+        today = datetime.fromtimestamp(now / 1000, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        return int((today + timedelta(days=self._options.since_delta)).timestamp() * 1000)
+
+    def _bounded(self, batch: list[Entry]) -> list[Entry]:
+        size = 0
+        for number, entry in enumerate(batch):
+            size += 2 * len(entry.record.value or b"") + 400
+            if size > self._options.bytes and number:
+                self._live.give_back(batch[number:])
+                return batch[:number]
+        return batch
+
+    # Rule 2: target, history copy and tombstone are one transaction.
+
+    def _fire(self, batch: list[Entry]) -> None:
+        try:
+            self._writer.begin()
+            self._stage(batch)
+            if self._await(batch):
+                self._send(batch)
+                self._writer.commit()
+                self._committed(batch)
+            else:
+                self._writer.abort()
+                self.tally.aborted += 1
+                self._live.give_back(batch)
+        except ports.Refused as error:
+            log.warning("transaction refused: %s; looking for the culprit", error)
+            self._take_apart(batch)
+        except ports.Unsettled:
+            self._live.give_back(batch)  # rule 1 will tell which of them went out
+            raise
+        finally:
+            self._staged = set()
+
+    def _take_apart(self, batch: list[Entry]) -> None:
+        self.tally.aborted += 1
+        try:
+            self._writer.abort()
+        except ports.Unsettled:
+            self._live.give_back(batch)
+            raise
+        self._ward.sort_out(batch)
+
+    def _send(self, batch: list[Entry]) -> None:
+        send, early = self._writer.send, self._options.early
+        for entry in batch:
+            send(outgoing.tombstone(entry))  # before the target, which may be a schedules topic
+            if early is None or not early(entry.schedule.target):
+                send(outgoing.target(entry))
+
+    def _stage(self, batch: list[Entry]) -> None:
+        send, topic, early = self._writer.send, self._options.history, self._options.early
+        if topic:
+            for entry in batch:
+                send(outgoing.history(entry, topic))
+        if early is not None:
+            for entry in batch:
+                if early(entry.schedule.target):
+                    send(outgoing.target(entry))
+
+    def _await(self, batch: list[Entry]) -> bool:
+        """Rule 7: waits for the due time; rule 11: false if a staged key was cancelled or updated meanwhile."""
+        due = max(batch[0].due, batch[-1].due)
+        if self._clock.now() < due:
+            self._staged = {(entry.ledger, entry.record.key or b"") for entry in batch}
+            self._stopped_keys = False
+            while (left := due - self._clock.now()) > 0:
+                self._poll(max(0.0005, (left - 1) / 1000))
+                sooner = self._live.agenda.next_due()
+                if self._stopped_keys or (sooner is not None and sooner < due - 2 * WINDOW):
+                    return False
+        return True
+
+    def _committed(self, batch: Sequence[Entry]) -> None:
+        for entry in batch:
+            entry.ledger.fired(entry)
+        self.tally.add(batch, self._clock.now())
+        self.tally.transactions += 1
+
+    # Pages.
+
+    def _listen(self, pages: bool = True) -> None:
+        for said in self._claims.news():
+            if isinstance(said, ports.Stop):
+                self._stop = said
+                continue
+            try:
+                coming = self._open(said.page)
+            except OSError as error:  # an old announcement; the page it names is gone
+                log.info("page not opened: %s", error)
+                continue
+            if self._page is None or coming.number > self._page.number:
+                self._coming = coming
+        if pages and self._coming is not None and self._reaches(self._coming):
+            coming, self._coming = self._coming, None
+            if coming.horizon <= self._kept_since(coming.offsets):
+                self._turn(coming)
+            else:
+                log.info("page %d reaches further than what was kept; reading the tail again", coming.number)
+                self._reopen(coming)
+                self._catch_up()
+
+    def _reaches(self, page: Opened) -> bool:
+        # The page may know more than this wheel has read: its rows would be fired on an older view.
+        return all(ledger.position >= page.offsets.get(source, 0) for source, ledger in self.ledgers.items())
+
+    def _kept_since(self, offsets: dict[ports.Source, int]) -> int:
+        """The horizon before which every live word since `offsets` is in memory."""
+        horizon = self._horizon
+        for positions, earlier in reversed(self._kept):
+            if all(offsets.get(source, 0) >= position for source, position in positions.items()):
+                break
+            horizon = min(horizon, earlier)
+        return horizon
+
+    def _turn(self, page: Opened) -> None:
+        """The page takes over from the one in use: no fence, no gap."""
+        for source, ledger in self.ledgers.items():
+            ledger.turn(page.offsets.get(source, 0))
+        agenda = self._live.agenda
+        if self._missed is not None:
+            for entry in self._missed.agenda.take(1 << 62, 1 << 62):
+                agenda.push(entry)
+        # rows of the old page, waiting letters and quarantined ones: the new page brings them again
+        agenda.keep(lambda entry: not entry.paged and entry.ledger.alive(entry))
+        self._chores.turn()
+        self._ward.turn()
+        self._kept = [*self._kept[-3:], (self._positions(), self._horizon)]
+        self._use(page, agenda)
+
+    def _reopen(self, page: Opened) -> None:
+        """The page becomes the only memory; the log is read again from its offsets."""
+        for source, ledger in self.ledgers.items():
+            ledger.reset(page.offsets.get(source, 0))
+        self._tail.seek(self._positions())
+        self._chores.clear()
+        self._ward.quarantine.clear()
+        self._kept = []
+        self._use(page, Agenda())
+
+    def _use(self, page: Opened, agenda: Agenda) -> None:
+        self._horizon = max(self._horizon, page.horizon + self._options.keep)
+        self._page = page
+        self._missed = None
+        self._live = Lane(agenda, page.page.cursor(self.ledgers))
+        for mark in page.page.marks():
+            ledger = self.ledgers.get((mark.record.topic, mark.record.partition))
+            if ledger is None:
+                continue
+            if mark.garbage is not None:
+                ledger.adopt_garbage(Garbage(mark.record, mark.garbage))
+            elif mark.pending:
+                ledger.adopt(page_entry(mark, ledger), self._keep)
+            else:
+                ledger.adopt_cancel(mark.record.key or b"", mark.version)
+
+    def _positions(self) -> dict[ports.Source, int]:
+        return {source: ledger.position for source, ledger in self.ledgers.items()}
+
+    # Rules 7 and 12, and the report.
+
+    def _watch(self) -> None:
+        mono = self._clock.monotonic()
+        stable = self._tail.stable()
+        if stable is not None and stable is not self._stable:
+            self._stable = stable
+            for source, ledger in self.ledgers.items():
+                if ledger.position >= stable.stable.get(source, 1 << 62):
+                    self._shown[source] = stable.asked
+                if stable.stable.get(source, 0) < stable.high.get(source, 0) and source not in self._hanging:
+                    self._hanging[source] = mono
+                elif stable.stable.get(source, 0) >= stable.high.get(source, 0):
+                    self._hanging.pop(source, None)
+        if self._trouble or mono - self._checked >= 200:
+            self._checked = mono
+            self._trouble = self._clock.check() or self._stalled(mono)
+            self.state = "paused" if self._trouble else "firing"
+        if mono - self._reported >= REPORT:
+            self._reported = mono
+            self._claims.report(self.status())
+
+    def _stalled(self, mono: float) -> str | None:
+        for source in self.ledgers:
+            if mono - self._shown.get(source, -1e18) > STALLED:
+                return f"{source[0]}/{source[1]} has shown neither data nor its end for {STALLED // 1000} s"
+        return None
+
+    def _say(self, state: str, why: str | None = None) -> None:
+        if (state, why) != (self.state, self._trouble):
+            log.info("%s%s", state, f": {why}" if why else "")
+        self.state, self._trouble = state, why
+        mono = self._clock.monotonic()
+        if mono - self._reported >= REPORT or state in ("replaced", "stopped"):
+            self._reported = mono
+            self._claims.report(self.status())
+
+    def status(self) -> dict[str, Any]:
+        """How the wheel is, for people and metrics."""
+        mono = self._clock.monotonic()
+        return {
+            "state": self.state,
+            "why": self._trouble,
+            "page": self._page.number if self._page else None,
+            "horizon": self._page.horizon if self._page else None,
+            "positions": [[t, p, offset] for (t, p), offset in self._positions().items()],
+            "next_due": self._live.next_due(),
+            "missed": self._missed is not None,
+            "in_memory": len(self._live.agenda),
+            "seen": sum(map(len, self.ledgers.values())),
+            "adrift": sum(len(ledger.adrift) for ledger in self.ledgers.values()),
+            "quarantine": {target: len(kept.entries) for target, kept in self._ward.quarantine.items()},
+            "hanging": [[t, p] for (t, p), since in self._hanging.items() if mono - since > STALLED],
+            **self.tally.report(),
+        }
+
+
+def _iso(ms: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ms / 1000))

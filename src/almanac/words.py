@@ -1,0 +1,122 @@
+"""What one record of a schedules topic says, the same for every format (rules 3, 4 and 5).
+
+    S  a user's schedule          Word,  version = its offset
+    R  our repeat of a schedule   Word,  version = the one repeated, `ours`
+    C  a user's cancel            Kill,  of every version before it
+    T  our tombstone              Kill,  of versions up to the acknowledged one, `ours`
+    X  our repeat of a cancel     Kill,  of versions up to the one repeated, `ours`
+    D  our disposal of garbage    Disposal
+    G  anything else              Garbage: not a word, it neither updates nor cancels
+
+A record of ours that came from another topic (mirrored, or the topic was made anew) carries another topic id. Its offsets
+mean nothing here, so it counts as what it would be without our headers.
+"""
+
+from typing import NamedTuple
+
+from almanac import formats
+from almanac.record import Headers, Record, first
+
+ACKS, VERSION, DISPOSES = "almanac-acks", "almanac-version", "almanac-disposes"
+TOPIC_ID, TIMESTAMP = "almanac-topic-id", "almanac-timestamp"
+CONTROL = frozenset((ACKS, VERSION, DISPOSES, TOPIC_ID, TIMESTAMP))
+
+
+class Word(NamedTuple):
+    """A schedule, said or repeated."""
+
+    version: int
+    record: Record  # as the user wrote it: a repeat is turned back into its original
+    schedule: formats.Schedule
+    ours: bool
+
+
+class Kill(NamedTuple):
+    """Everything up to `version` is over."""
+
+    version: int
+    ours: bool
+
+
+class Disposal(NamedTuple):
+    """The garbage at offset `of` is in the dead letters."""
+
+    of: int
+
+
+class Garbage(NamedTuple):
+    """A record that cannot be read, and why."""
+
+    record: Record
+    reason: str
+
+
+Said = Word | Kill | Disposal | Garbage
+
+
+def read(record: Record, form: formats.Format, topic_id: str) -> Said:
+    """What the record says."""
+    try:
+        for name, _ in record.headers:
+            # U+FFFD: the name was not UTF-8 (Spark's reader replaces it, librdkafka's raises)
+            if name in CONTROL or "\ufffd" in name:
+                return _read_ours(record, form, topic_id)
+        if record.value is None:
+            return Kill(record.offset, False)
+        return Word(record.offset, record, form.decode(record), False)
+    except Exception as error:  # rule 5: whatever goes wrong with one record makes that record garbage, never a crash
+        return Garbage(record, str(error) or type(error).__name__)
+
+
+def _read_ours(record: Record, form: formats.Format, topic_id: str) -> Said:
+    if any("\ufffd" in name for name, _ in record.headers):
+        raise formats.Invalid("a header's name is not UTF-8")
+    named = first(record.headers)
+    foreign = named.get(TOPIC_ID) not in (None, topic_id.encode())
+    original = record._replace(headers=stripped(record.headers))
+    if record.value is None:
+        if foreign:
+            return Kill(record.offset, False)
+        if ACKS in named:
+            return Kill(min(_number(named, ACKS), record.offset), True)
+        if DISPOSES in named:
+            return Disposal(_number(named, DISPOSES))
+        if VERSION in named:
+            return Kill(min(_number(named, VERSION), record.offset), True)
+        return Kill(record.offset, False)
+    if foreign or VERSION not in named:
+        return Word(record.offset, original, form.decode(original), False)
+    version = min(_number(named, VERSION), record.offset)
+    original = original._replace(offset=version, timestamp=_number(named, TIMESTAMP))
+    return Word(version, original, form.decode(original), True)
+
+
+def stripped(headers: Headers) -> Headers:
+    """The headers without the ones that are ours to set."""
+    return [header for header in headers if header[0] not in CONTROL]
+
+
+def _number(named: dict[str, bytes | None], name: str) -> int:
+    text = named.get(name)
+    if not text or not text.isdigit() or len(text) > 18:
+        raise formats.Invalid(f"header {name} is not a whole number: {text!r}")
+    return int(text)
+
+
+# What we write into a schedules topic, next to how it is read.
+
+
+def acknowledgement(version: int, topic_id: str) -> Headers:
+    """Rule 3: our tombstone speaks of one version of one topic."""
+    return [(ACKS, b"%d" % version), (TOPIC_ID, topic_id.encode())]
+
+
+def disposal(offset: int, topic_id: str) -> Headers:
+    """Rule 5: it speaks for the garbage at that offset only."""
+    return [(DISPOSES, b"%d" % offset), (TOPIC_ID, topic_id.encode())]
+
+
+def repeat(version: int, timestamp: int | None, topic_id: str) -> Headers:
+    """Rule 4: counts as the version it repeats; `timestamp` of the original, None for a cancel."""
+    headers: Headers = [(VERSION, b"%d" % version), (TOPIC_ID, topic_id.encode())]
+    return headers if timestamp is None else [*headers, (TIMESTAMP, b"%d" % timestamp)]

@@ -1,0 +1,190 @@
+"""Transactions on Kafka for one shard: one transactional id, a producer that is replaced after any doubt (rules 1, 6, 8)."""
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from almanac import kafka, ports
+from almanac.outgoing import Outgoing
+from almanac.settings import Settings
+
+log = logging.getLogger("almanac.writer")
+
+ANSWER = 10.0  # seconds that a call may take
+SLOW = 1.0  # seconds after which even a good answer to commit or abort is doubted (KAFKA-17754)
+
+# Errors that are the message's own: nothing but another message would help.
+_MESSAGE = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION,
+    KafkaError.TOPIC_EXCEPTION, KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.INVALID_MSG,
+    KafkaError.INVALID_RECORD, KafkaError.POLICY_VIOLATION, KafkaError._INVALID_ARG,
+}  # fmt: skip
+_SIZE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.INVALID_MSG_SIZE}
+_TIMEOUT = {
+    KafkaError._MSG_TIMED_OUT, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.NOT_ENOUGH_REPLICAS, KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND, KafkaError.KAFKA_STORAGE_ERROR,
+}  # fmt: skip
+_FENCED = {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}
+# The abort of the others' fault, or the transaction's: says nothing of this message.
+_BYSTANDER = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
+
+
+class KafkaWriter:
+    """See ports.Writer."""
+
+    def __init__(self, settings: Settings, shard: int, broker_max_bytes: int) -> None:
+        self._doubt: str | None = None
+        self._config = kafka.producer(
+            settings,
+            transactional_id=settings.transactional_id(shard),
+            transaction_timeout_ms=settings.transaction_timeout_ms,
+            message_timeout_ms=max(5_000, settings.transaction_timeout_ms - 5_000),
+            # rule 8: an unknown target is told apart long before the transaction's time-out
+            topic_metadata_propagation_max_ms=700,
+            message_max_bytes=broker_max_bytes + (1 << 20),  # rule 9: the broker decides, not the client
+            linger_ms=1,
+            batch_size=1_000_000,
+            queue_buffering_max_messages=2_000_000,
+            queue_buffering_max_kbytes=1 << 20,
+            error_cb=self._hear,
+        )
+        self._producer: Producer | None = None
+
+    def _hear(self, error: KafkaError) -> None:
+        # rule 6: a transport error while a transaction ends leaves its answer in doubt
+        self._doubt = error.str()
+        log.debug("producer: %s", error.str())
+
+    def close(self) -> None:
+        """Lets the producer go without waiting."""
+        if self._producer is not None:
+            self._producer.purge()
+            self._producer = None
+
+    def renew(self) -> None:
+        """See ports.Writer."""
+        self.close()
+        try:
+            producer = Producer(self._config)
+            # A producer that has asked for metadata initialises in 3 ms instead of up to 500.
+            producer.list_topics(timeout=ANSWER)
+            producer.init_transactions(ANSWER)
+        except KafkaException as error:
+            raise _unsettled(error) from error
+        self._doubt = None
+        self._producer = producer
+
+    def begin(self) -> None:
+        """See ports.Writer."""
+        try:
+            self._current.begin_transaction()
+        except KafkaException as error:
+            raise _unsettled(error) from error
+
+    def send(self, out: Outgoing) -> None:
+        """See ports.Writer."""
+        topic, partition, key, value, headers = out
+        try:
+            if partition < 0:
+                self._current.produce(topic, value, key, headers=headers)
+            else:
+                self._current.produce(topic, value, key, partition, headers=headers)
+        except BufferError:
+            self._flush()
+            self.send(out)
+        except KafkaException as error:
+            raise _refused_or_unsettled(error) from error
+
+    def commit(self) -> None:
+        """See ports.Writer."""
+        self._flush()
+        self._end(self._current.commit_transaction)
+
+    def abort(self) -> None:
+        """See ports.Writer."""
+        self._end(self._current.abort_transaction)
+
+    def attempt(self, records: Sequence[Outgoing]) -> dict[int, ports.Fault]:
+        """See ports.Writer."""
+        faults: dict[int, ports.Fault] = {}
+
+        def watch(number: int) -> Any:
+            def told(error: KafkaError | None, _: Message) -> None:
+                if error is not None and error.code() not in _BYSTANDER:
+                    faults[number] = _fault(error)
+
+            return told
+
+        self.begin()
+        for number, (topic, partition, key, value, headers) in enumerate(records):
+            place = {} if partition < 0 else {"partition": partition}
+            try:
+                self._current.produce(topic, value, key, headers=headers, on_delivery=watch(number), **place)
+            except KafkaException as error:
+                if error.args[0].code() in _FENCED or error.args[0].fatal():
+                    raise _unsettled(error) from error
+                faults[number] = _fault(error.args[0])
+        self._flush()
+        if not faults:
+            try:
+                self._end(self._current.commit_transaction)
+            except ports.Refused as error:
+                faults[-1] = ports.Fault("other", str(error))
+        if faults:
+            self.abort()
+        return faults
+
+    def offline(self, topic: str) -> bool:
+        """See ports.Writer."""
+        try:
+            known = self._current.list_topics(topic, timeout=ANSWER).topics.get(topic)
+        except KafkaException as error:
+            raise _unsettled(error) from error
+        return known is not None and any(partition.leader < 0 for partition in known.partitions.values())
+
+    @property
+    def _current(self) -> Producer:
+        if self._producer is None:
+            raise ports.Unavailable("no producer: it was given up after an unclear answer")
+        return self._producer
+
+    def _flush(self) -> None:
+        # commit_transaction() flushes too; done before it, a slow answer to the commit itself can be told (rule 6)
+        if self._current.flush(self._config["message.timeout.ms"] / 1000 + 1):
+            raise ports.Unavailable("Kafka does not take the transaction's records")
+
+    def _end(self, call: Any) -> None:
+        self._doubt = None
+        begun = time.monotonic()
+        try:
+            call(ANSWER)
+        except KafkaException as error:
+            raise _refused_or_unsettled(error) from error
+        took = time.monotonic() - begun
+        if took > SLOW or self._doubt:
+            raise ports.Unavailable(self._doubt or f"the answer took {took:.1f} s")
+
+
+def _fault(error: KafkaError) -> ports.Fault:
+    code = error.code()
+    kind = "message" if code in _MESSAGE else "size" if code in _SIZE else "time-out" if code in _TIMEOUT else "other"
+    return ports.Fault(kind, error.str())
+
+
+def _refused_or_unsettled(error: KafkaException) -> Exception:
+    reason = error.args[0]
+    if reason.code() in _FENCED or reason.fatal():
+        return ports.Fenced(reason.str())
+    if reason.txn_requires_abort() or reason.code() in _MESSAGE | _SIZE:
+        return ports.Refused(reason.str())
+    return ports.Unavailable(reason.str())
+
+
+def _unsettled(error: KafkaException) -> ports.Unsettled:
+    reason = error.args[0]
+    if reason.code() in _FENCED or reason.fatal():
+        return ports.Fenced(reason.str())
+    return ports.Unavailable(reason.str())

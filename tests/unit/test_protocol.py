@@ -1,0 +1,171 @@
+"""Rules 1 to 5 and 11 for any interleaving: the real wheel on a log in memory, held to the statement of the protocol.
+
+Users schedule, update, cancel and write garbage; wheels fire, crash, are taken over; commits lose their answers; pages turn
+from a book of any age; the log is compacted. In the end each schedule's last version has fired exactly once or was
+cancelled, nothing fired twice, nothing fired early, and what was said in time was heeded.
+"""
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from memory import TOPIC, Rig, Turning, book
+
+from almanac import ports
+from almanac.ledger import Entry
+
+KEYS = (b"a", b"b")
+KINDS = ("schedule", "schedule", "schedule", "cancel", "garbage", "step", "step", "step", "step", "wait", "crash",
+         "takeover", "turn", "lose", "race", "race-cancel", "compact")  # fmt: skip
+
+moves = st.lists(
+    st.tuples(st.sampled_from(KINDS), st.sampled_from(KEYS), st.integers(0, 400), st.floats(0, 1)), max_size=40
+)
+
+
+@dataclass
+class World:
+    """The log, the wheels, and what users have said."""
+
+    rig: Rig = field(default_factory=lambda: Rig(ahead=100, keep=300))
+    said: dict[bytes, list[tuple[float, str, bytes, int]]] = field(default_factory=dict)  # time, what, payload, due
+    number: int = 0
+    olds: list[Turning] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.wheel = self.rig.wheel(self.rig.page(horizon=300)).begin()
+
+    def schedule(self, key: bytes, ms: int) -> None:
+        self.number += 1
+        due, payload = int(self.rig.clock.time) + ms, b"%d" % self.number
+        self.rig.kafka.schedule(key, due, payload)
+        self.said.setdefault(key, []).append((self.rig.clock.time, "schedule", payload, due))
+
+    def cancel(self, key: bytes) -> None:
+        self.rig.kafka.cancel(key)
+        self.said.setdefault(key, []).append((self.rig.clock.time, "cancel", b"", 0))
+
+    def move(self, kind: str, key: bytes, ms: int, part: float) -> None:
+        log = self.rig.kafka.log(TOPIC)
+        if kind == "schedule":
+            self.schedule(key, ms)
+        elif kind == "cancel":
+            self.cancel(key)
+        elif kind == "garbage":
+            self.rig.kafka.write(TOPIC, key, b"?", [("scheduler-epoch", b"soon")])
+        elif kind == "step":
+            self.step()
+        elif kind == "wait":
+            self.rig.clock.time += ms / 4
+        elif kind == "crash":  # the process dies: nothing of it is left but an open transaction
+            self.wheel = self.begin(part, self.wheel.claims.owner)
+        elif kind == "takeover":
+            self.olds.append(self.wheel)
+            self.wheel = self.begin(part)
+        elif kind == "turn":
+            self.wheel.claims.say(ports.Turn(self.rig.page({(TOPIC, 0): self.oldest(part)}, horizon=300)))
+        elif kind == "lose":
+            self.wheel.writer.lose_answer = True
+        elif kind == "race":  # somebody writes between the decision and our record, or between that and the commit
+            hooks = self.wheel.writer.before_commit if part < 0.3 else self.wheel.writer.before_ours
+            hooks.append(lambda: self.schedule(key, ms))
+        elif kind == "race-cancel":
+            hooks = self.wheel.writer.before_commit if part < 0.3 else self.wheel.writer.before_ours
+            hooks.append(lambda: self.cancel(key))
+        elif kind == "compact" and self.settled():
+            before = self.pending()
+            log.compact()
+            assert self.pending() == before, "the cleaner changed the truth"
+
+    def oldest(self, part: float) -> int:
+        return int(self.rig.kafka.log(TOPIC).stable * part)
+
+    def begin(self, part: float, owner: int | None = None) -> Turning:
+        page = self.rig.page({(TOPIC, 0): self.oldest(part)}, horizon=300)
+        return self.rig.wheel(page, owner=owner).begin()
+
+    def step(self) -> None:
+        for old in list(self.olds):
+            try:
+                old.wheel.step()
+            except ports.Unsettled:
+                assert old.wheel.take_over() is not None, "a replaced wheel went on"
+                self.olds.remove(old)
+        self.wheel.step_or_recover()
+
+    def settled(self) -> bool:
+        """Has the wheel read everything, and repeated and disposed of what it must? (min.compaction.lag's part.)"""
+        rows = book(self.rig.kafka.log(TOPIC).committed(), self.rig.form)
+        return not any(row["mark"] for row in rows) and self.rig.kafka.log(TOPIC).stable == self.rig.kafka.log(TOPIC).end
+
+    def pending(self) -> dict[bytes, tuple[int, bytes | None]]:
+        rows = book(self.rig.kafka.log(TOPIC).committed(), self.rig.form)
+        return {row["key"]: (row["version"], row["value"]) for row in rows if row["pending"]}
+
+    def finish(self) -> None:
+        for _ in range(3):  # a page brings what lies behind the horizon or is adrift
+            self.wheel.writer.before_commit.clear()
+            self.wheel.writer.before_ours.clear()
+            self.wheel.claims.say(ports.Turn(self.rig.page(horizon=10_000)))
+            end = self.rig.clock.time + 2_000
+            while self.rig.clock.time < end:
+                before = self.rig.clock.time
+                self.step()
+                self.rig.clock.time += 1 if self.rig.clock.time == before else 0
+
+
+@pytest.fixture(autouse=True)
+def _small_generations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("almanac.ledger.GENERATION", 2)
+
+
+_CHECKED = settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@_CHECKED
+@given(moves)
+def test_any_interleaving_fires_each_last_word_once(plan: list[tuple[str, bytes, int, float]]) -> None:
+    world = World()
+    for move in plan:
+        world.move(*move)
+    world.finish()
+
+    fired = world.rig.kafka.fired()
+    assert len(fired) == len(set(fired)), "fired twice"
+    stamps = {record.value: record.timestamp for record in world.rig.kafka.read("target")}
+    for words in world.said.values():
+        _, what, payload, _ = words[-1]
+        if what == "schedule":
+            assert payload in fired, "the last word was lost"
+        for _, what, payload, due in words:
+            if what == "schedule" and payload in stamps:
+                assert stamps[payload] >= due, "fired early"
+    assert world.pending() == {}, "something is left"
+    assert world.settled(), "the log does not end in the truth"
+
+
+@_CHECKED
+@given(moves, st.floats(0, 1))
+def test_the_books_fold_equals_the_wheels_view(plan: list[tuple[str, bytes, int, float]], part: float) -> None:
+    world = World()
+    for move in plan:
+        world.move(*move)
+    expected = world.pending()
+    # a wheel that begins now from a page of any age sees what a book of the whole log says
+    page = world.rig.page({(TOPIC, 0): world.oldest(part)}, horizon=1 << 40)
+    fresh = world.rig.wheel(page).begin()
+    ledger = next(iter(fresh.wheel.ledgers.values()))
+    view = {entry.record.key: (entry.version, entry.record.value) for entry in _living(fresh)}
+    for key in KEYS:
+        state = ledger.state(key)
+        if isinstance(state, int) and state >= 0:
+            view[key] = (state, expected.get(key, (0, b"?"))[1])  # due after the horizon: only its version is kept
+    assert view == expected
+
+
+def _living(turning: Turning) -> list[Entry]:
+    lane = turning.wheel._live
+    memory = lane.agenda.take(1 << 62, 1 << 62)
+    page = lane.cursor.take(1 << 62, 1 << 62)
+    return [entry for entry in (*memory, *page) if entry.ledger.alive(entry)]

@@ -1,0 +1,359 @@
+"""The wheel on a log in memory: what it must do, one sentence a test."""
+
+import pytest
+from memory import START, TOPIC, Rig, Turning
+
+from almanac import ports
+
+
+def due(ms: int) -> int:
+    return START + ms
+
+
+def test_fires_at_its_time_and_not_before() -> None:
+    rig = Rig()
+    wheel = rig.wheel().begin()
+    rig.kafka.schedule(b"a", due(1_000), b"one")
+    wheel.run_for(800)
+    assert rig.kafka.fired() == []
+    wheel.run_for(300)
+    assert rig.kafka.fired() == [b"one"]
+    assert rig.kafka.read("target")[0].timestamp >= due(1_000)
+
+
+def test_target_history_and_tombstone() -> None:
+    rig = Rig()
+    wheel = rig.wheel().begin()
+    offset = rig.kafka.schedule(b"a", due(100), b"one")
+    wheel.run_for(200)
+    target, history, tombstone = rig.kafka.read("target")[0], rig.kafka.read("history")[0], rig.kafka.read(TOPIC)[-1]
+    assert dict(target.headers)["scheduler-key"] == b"a"
+    assert history.headers[: len(target.headers)] == target.headers
+    assert dict(history.headers)["almanac-source"] == b"schedules/0/%d" % offset
+    assert (tombstone.key, tombstone.value) == (b"a", None)
+    assert dict(tombstone.headers)["almanac-acks"] == b"%d" % offset
+
+
+def test_the_last_word_wins_and_a_cancel_cancels() -> None:
+    rig = Rig()
+    wheel = rig.wheel().begin()
+    rig.kafka.schedule(b"a", due(500), b"old")
+    rig.kafka.schedule(b"a", due(700), b"new")
+    rig.kafka.schedule(b"b", due(500), b"never")
+    rig.kafka.cancel(b"b")
+    wheel.run_for(1_000)
+    assert rig.kafka.fired() == [b"new"]
+
+
+def test_a_page_and_the_tail_give_one_picture() -> None:
+    rig = Rig()
+    for key in (b"a", b"b", b"c", b"d"):
+        rig.kafka.schedule(key, due(1_000), b"page " + key)
+    wheel = rig.wheel().begin()
+    rig.kafka.cancel(b"a")
+    rig.kafka.schedule(b"b", due(2_000), b"tail b")
+    rig.kafka.schedule(b"e", due(500), b"tail e")
+    wheel.run_for(2_500)
+    assert rig.kafka.fired() == [b"tail e", b"page c", b"page d", b"tail b"]
+
+
+def test_a_cancel_while_the_message_is_staged() -> None:
+    rig = Rig(ahead=500)
+    wheel = rig.wheel().begin()
+    rig.kafka.schedule(b"a", due(1_000), b"cancelled")
+    rig.kafka.schedule(b"b", due(1_000), b"fired")
+    wheel.tail.at(due(700), lambda: rig.kafka.cancel(b"a"))
+    wheel.run_for(1_500)
+    assert rig.kafka.fired() == [b"fired"]
+    assert wheel.wheel.tally.aborted == 1
+
+
+def test_a_sooner_one_does_not_wait_for_a_staged_one() -> None:
+    rig = Rig(ahead=500)
+    wheel = rig.wheel().begin()
+    rig.kafka.schedule(b"a", due(1_000), b"later")
+    wheel.tail.at(due(600), lambda: rig.kafka.schedule(b"b", due(700), b"sooner"))
+    wheel.run_for(1_500)
+    sooner = next(r for r in rig.kafka.read("target") if r.value == b"sooner")
+    assert sooner.timestamp - due(700) < 5
+    assert rig.kafka.fired() == [b"sooner", b"later"]
+
+
+def test_missed_ones_go_first_in_due_order_and_live_ones_do_not_wait_for_all_of_them() -> None:
+    rig = Rig(fires=10)
+    for number in range(100):
+        rig.kafka.schedule(b"m%d" % number, due(10_000 - number), b"missed %d" % number)
+    rig.clock.time += 20_000
+    wheel = rig.wheel().begin()
+    rig.kafka.schedule(b"live", due(20_000), b"live")
+    wheel.run_for(500)
+    fired = rig.kafka.fired()
+    missed = [value for value in fired if value != b"live"]
+    assert missed == [b"missed %d" % number for number in range(99, -1, -1)]
+    assert fired.index(b"live") < 15
+
+
+def test_a_page_turns_without_losing_or_doubling() -> None:
+    rig = Rig()
+    rig.kafka.schedule(b"a", due(5_000), b"a")
+    wheel = rig.wheel().begin()
+    rig.kafka.schedule(b"b", due(5_000), b"b")
+    wheel.run_for(1_000)
+    wheel.claims.say(ports.Turn(rig.page()))
+    rig.kafka.schedule(b"c", due(5_000), b"c")
+    rig.kafka.cancel(b"a")
+    wheel.run_for(5_000)
+    assert sorted(rig.kafka.fired()) == [b"b", b"c"]
+
+
+def test_a_page_older_than_what_was_fired_fires_nothing_again() -> None:
+    rig = Rig()
+    for number in range(5):
+        rig.kafka.schedule(b"k%d" % number, due(100), b"v%d" % number)
+    wheel = rig.wheel().begin()
+    stale = rig.page()
+    wheel.run_for(500)
+    assert len(rig.kafka.fired()) == 5
+    wheel.claims.say(ports.Turn(stale))
+    wheel.run_for(500)
+    assert len(rig.kafka.fired()) == 5
+
+
+def test_what_was_dropped_beyond_the_horizon_comes_with_a_later_page() -> None:
+    rig = Rig(keep=1_000)
+    wheel = rig.wheel(rig.page(horizon=1_000)).begin()
+    rig.kafka.schedule(b"far", due(10_000), b"far")
+    wheel.run_for(3_000)
+    wheel.claims.say(ports.Turn(rig.page(horizon=20_000)))
+    wheel.run_for(8_000)
+    assert rig.kafka.fired() == [b"far"]
+
+
+def test_an_update_that_slips_in_before_the_tombstone_is_repeated_and_fires() -> None:
+    rig = Rig()
+    wheel = rig.wheel().begin()
+    rig.kafka.schedule(b"a", due(1_000), b"first")
+    wheel.run_for(500)
+    updated: list[int] = []
+    wheel.writer.before_ours.append(lambda: updated.append(rig.kafka.schedule(b"a", due(3_000), b"second")))
+    wheel.run_for(1_000)
+    last = rig.kafka.read(TOPIC)[-1]
+    assert dict(last.headers)["almanac-version"] == b"%d" % updated[0]
+    assert last.value == b"second"
+    wheel.run_for(3_000)
+    assert rig.kafka.fired() == [b"first", b"second"]
+
+
+def test_garbage_cancels_nothing_and_ends_in_the_dead_letters() -> None:
+    rig = Rig()
+    wheel = rig.wheel().begin()
+    rig.kafka.schedule(b"a", due(1_000), b"good")
+    garbage = rig.kafka.write(TOPIC, b"a", b"bad", [("scheduler-epoch", b"tomorrow")])
+    wheel.run_for(500)
+    letter = rig.kafka.read("dead-letters")[0]
+    assert (letter.value, dict(letter.headers)["almanac-reason"]) == (b"bad", b"invalid")
+    assert any(dict(r.headers).get("almanac-disposes") == b"%d" % garbage for r in rig.kafka.read(TOPIC))
+    assert rig.kafka.read(TOPIC)[-1].value == b"good"  # rule 4: the log ends in the pending word again
+    wheel.run_for(1_000)
+    assert rig.kafka.fired() == [b"good"]
+
+
+def test_outdated_is_a_word_that_ends_in_the_dead_letters() -> None:
+    rig = Rig()
+    wheel = rig.wheel().begin()
+    rig.kafka.schedule(b"a", due(60_000), b"replaced")
+    rig.kafka.schedule(b"a", due(-10_000), b"outdated")
+    wheel.run_for(70_000)
+    assert rig.kafka.fired() == []
+    assert dict(rig.kafka.read("dead-letters")[0].headers)["almanac-reason"] == b"outdated"
+    assert len(rig.kafka.read("dead-letters")) == 1
+
+
+def test_since_delta_bounds_how_far_back_missed_ones_fire() -> None:
+    rig = Rig(since_delta=0)
+    rig.kafka.schedule(b"old", due(1_000), b"old")
+    rig.clock.time += 3 * 86_400_000
+    rig.kafka.schedule(b"new", int(rig.clock.time) + 100, b"new")
+    rig.wheel().begin().run_for(500)
+    assert rig.kafka.fired() == [b"new"]
+    assert dict(rig.kafka.read("dead-letters")[0].headers)["almanac-reason"] == b"missed-too-old"
+
+
+def test_a_lost_answer_doubles_nothing() -> None:
+    rig = Rig()
+    wheel = rig.wheel().begin()
+    rig.kafka.schedule(b"a", due(100), b"once")
+    wheel.writer.lose_answer = True
+    wheel.run_for(1_000)
+    assert rig.kafka.fired() == [b"once"]
+
+
+def test_kafka_away_loses_and_doubles_nothing() -> None:
+    rig = Rig()
+    wheel = rig.wheel().begin()
+    rig.kafka.schedule(b"a", due(1_000), b"a")
+    wheel.run_for(500)
+    rig.kafka.away = True
+    for _ in range(100):
+        with pytest.raises(ports.Unavailable):
+            wheel.wheel.step() if rig.clock.time > due(900) else wheel.run_for(100)
+            raise ports.Unavailable("still quiet")
+        rig.clock.time += 100
+    rig.kafka.away = False
+    assert wheel.wheel.take_over() is None
+    wheel.run_for(500)
+    assert rig.kafka.fired() == [b"a"]
+
+
+def test_a_poison_message_goes_to_the_dead_letters_and_the_others_go_out() -> None:
+    rig = Rig()
+    wheel = rig.wheel().begin()
+    rig.kafka.unknown.add("nowhere")
+    rig.kafka.limits["target"] = 10
+    rig.kafka.schedule(b"a", due(100), b"fine")
+    rig.kafka.schedule(b"b", due(100), b"lost", "nowhere")
+    rig.kafka.schedule(b"c", due(100), b"much too large")
+    wheel.run_for(500)
+    assert rig.kafka.fired() == [b"fine"]
+    assert sorted(letter.value or b"" for letter in rig.kafka.read("dead-letters")) == [b"lost", b"much too large"]
+
+
+def test_a_target_that_does_not_answer_keeps_its_messages_and_holds_up_nobody() -> None:
+    rig = Rig()
+    wheel = rig.wheel().begin()
+    rig.kafka.offline.add("down")
+    rig.kafka.schedule(b"a", due(100), b"waits", "down")
+    rig.kafka.schedule(b"b", due(100), b"fine")
+    wheel.run_for(5_000)
+    rig.kafka.schedule(b"c", due(5_000), b"waits too", "down")
+    wheel.run_for(500)
+    assert rig.kafka.fired() == [b"fine"]
+    assert rig.kafka.read("dead-letters") == []
+    rig.kafka.offline.clear()
+    wheel.run_for(60_000)
+    assert [record.value for record in rig.kafka.read("down")] == [b"waits", b"waits too"]
+
+
+def test_a_dead_letter_that_does_not_fit_becomes_a_stub() -> None:
+    rig = Rig()
+    wheel = rig.wheel().begin()
+    rig.kafka.limits["dead-letters"] = 10
+    rig.kafka.write(TOPIC, b"a", b"x" * 100, [("scheduler-epoch", b"no")])
+    wheel.run_for(500)
+    letter = rig.kafka.read("dead-letters")[0]
+    assert letter.value is None
+    assert dict(letter.headers)["almanac-source"] == b"schedules/0/0"
+
+
+def test_a_fenced_wheel_fires_nothing_and_sees_why() -> None:
+    rig = Rig()
+    old = rig.wheel().begin()
+    rig.kafka.schedule(b"a", due(1_000), b"once")
+    old.run_for(500)
+    new = rig.wheel().begin()
+    new.run_for(1_000)
+    with pytest.raises(ports.Fenced):
+        old.run_for(2_000)
+    assert old.wheel.take_over() is not None
+    assert rig.kafka.fired() == [b"once"]
+
+
+def test_a_stalled_tail_pauses_the_wheel() -> None:
+    rig = Rig()
+    wheel = rig.wheel().begin()
+    rig.kafka.schedule(b"a", due(20_000), b"cancelled unseen")
+    wheel.run_for(1_000)
+    rig.kafka.log(TOPIC).stalled = True
+    rig.kafka.cancel(b"a")
+    wheel.run_for(30_000)
+    assert rig.kafka.fired() == []
+    assert wheel.wheel.status()["state"] == "paused"
+    rig.kafka.log(TOPIC).stalled = False
+    wheel.run_for(1_000)
+    assert wheel.wheel.status()["state"] == "firing"
+    assert rig.kafka.fired() == []
+
+
+def test_a_wrong_clock_pauses_the_wheel() -> None:
+    rig = Rig()
+    wheel = rig.wheel().begin()
+    rig.kafka.schedule(b"a", due(60_000), b"early")
+    wheel.run_for(1_000)
+    rig.clock.skew = 3_600_000
+    wheel.run_for(1_000)
+    assert rig.kafka.fired() == []
+    assert "clock" in str(wheel.wheel.status()["why"])
+
+
+def test_a_foreign_open_transaction_does_not_hide_a_tombstone() -> None:
+    # rule 1: the end to catch up to is the high watermark, not the last stable offset
+    from memory import Slot, Transaction
+
+    rig = Rig()
+    rig.kafka.schedule(b"a", due(100), b"once")
+    first = rig.wheel().begin()
+    foreign = Transaction()
+    log = rig.kafka.log(TOPIC)
+    log.append(Slot(None, foreign))
+    first.run_for(500)
+    assert rig.kafka.fired() == [b"once"]
+    second = rig.wheel(rig.page({(TOPIC, 0): 0}))
+    second.tail.at(due(2_000), lambda: setattr(foreign, "state", "committed"))
+    second.begin().run_for(500)
+    assert rig.kafka.fired() == [b"once"]
+
+
+def _update_then_cancel(rig: Rig, wheel: Turning) -> list[int]:
+    """An update slips in before the first tombstone, a cancel before the repeat of that update. Its offset, once there."""
+    cancelled: list[int] = []
+
+    def update() -> None:
+        rig.kafka.schedule(b"a", due(3_000), b"second")
+        wheel.writer.before_ours.append(lambda: cancelled.append(rig.kafka.cancel(b"a")))
+
+    rig.kafka.schedule(b"a", due(1_000), b"first")
+    wheel.writer.before_ours.append(update)
+    return cancelled
+
+
+def test_a_cancel_that_slips_in_before_our_repeat_still_counts() -> None:
+    # rule 4: a repeat counts as the version it repeats, never as a new one
+    rig = Rig()
+    wheel = rig.wheel().begin()
+    cancelled = _update_then_cancel(rig, wheel)
+    wheel.run_for(5_000)
+    assert cancelled
+    assert rig.kafka.fired() == [b"first"]
+    last = rig.kafka.read(TOPIC)[-1]
+    assert last.value is None, "reduced to its last record the log would fire"
+
+
+def test_a_repeat_does_not_raise_what_the_book_knows_to_be_over() -> None:
+    rig = Rig()
+    wheel = rig.wheel().begin()
+    cancelled = _update_then_cancel(rig, wheel)
+    while not cancelled:
+        wheel.step_or_recover()
+    # that wheel dies here; the next one's page knows of the cancel, and the repeat comes by its tail
+    page = rig.page({(TOPIC, 0): cancelled[0] + 1})
+    rig.wheel(page).begin().run_for(5_000)
+    assert rig.kafka.fired() == [b"first"]
+
+
+def test_a_turn_before_our_tombstone_is_read_back_fires_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("almanac.ledger.GENERATION", 1)
+    rig = Rig()
+    wheel = rig.wheel().begin()
+    for number in range(3):
+        rig.kafka.schedule(b"k%d" % number, due(100), b"v%d" % number)
+    wheel.wheel._poll(0)
+    stale = rig.page()
+    log = rig.kafka.log(TOPIC)
+    wheel.writer.before_ours.append(lambda: setattr(log, "stalled", True))
+    wheel.run_for(500)
+    assert len(rig.kafka.fired()) == 3
+    wheel.claims.say(ports.Turn(stale))
+    wheel.run_for(500)
+    log.stalled = False
+    wheel.run_for(500)
+    assert len(rig.kafka.fired()) == 3
