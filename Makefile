@@ -26,7 +26,7 @@ test-long: setup ## the tests that take minutes
 
 .PHONY: rules
 rules: setup ## take each rule of the protocol out and see its test fail
-	@exec $(BIN)/python -m tests.rules $(ARGS)
+	@exec $(BIN)/python tests/rules.py $(ARGS)
 
 .PHONY: bench
 bench: setup ## burst, steady and live, against the machine's limit
@@ -67,12 +67,12 @@ setup: .venv/jars.done ## .venv with pinned packages, and the jars; nothing to d
 
 # The first Python that is new enough; PYTHON=... chooses another. Each is run, since a name alone may be an empty shim.
 .venv/bin/python:
-	@for python in $(PYTHON) python3 python3.13 python3.12 python3.11 python; do \
+	@for python in $(or $(PYTHON),python3 python3.13 python3.12 python3.11 python); do \
 	  if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
 	    echo "Python: making .venv with $$($$python -V)"; \
 	    $$python -m venv .venv && exit 0 || { rm -rf .venv; exit 1; }; \
 	  fi; \
 	done; \
-	echo "Almanac needs Python 3.11 or later, and none was found on PATH (python3 is $$(python3 -V 2>&1 | tail -n 1))." \
+	echo "Almanac needs Python 3.11 or later; $(or $(PYTHON),python3) is $$($(or $(PYTHON),python3) -V 2>&1 | tail -n 1)." \
 	  "Install one, or name it: make $(or $(MAKECMDGOALS),setup) PYTHON=/path/to/python" >&2; \
 	exit 1

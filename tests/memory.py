@@ -444,7 +444,7 @@ class Turning:
             before = self.clock.time
             self.step_or_recover()
             if self.clock.time == before:
-                self.clock.time += 0.05  # work takes time too
+                self.clock.time += 1  # work takes time too
         return self
 
     def step_or_recover(self) -> None:

@@ -1,4 +1,4 @@
-"""What a wheel does besides firing, at once and in one transaction: dead letters, disposals (rule 5), repeats (rule 4)."""
+"""What a wheel does besides firing: dead letters, disposals (rule 5), repeats (rule 4); at once, in one transaction."""
 
 from collections.abc import Iterable
 from typing import NamedTuple

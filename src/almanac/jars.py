@@ -137,7 +137,8 @@ def _ivy(cache: Path, target: Path, report: Callable[[Progress], None]) -> None:
     ivy = next(_pyspark_jars().glob("ivy-*.jar"))
     options = _proxy()
     if runtime.bundled and (authorities := truststore.authorities()):
-        truststore.write(store := target / "trusted.jks", authorities)
+        cache.mkdir(exist_ok=True)
+        truststore.write(store := cache / "trusted.jks", authorities)
         options += [f"-Djavax.net.ssl.trustStore={store}", f"-Djavax.net.ssl.trustStorePassword={truststore.PASSWORD}"]
     settings = ["-settings", chosen] if (chosen := os.environ.get("ALMANAC_IVY_SETTINGS")) else []
     command = [
@@ -186,8 +187,17 @@ def _proxy() -> list[str]:
     return options
 
 
-def _show(console: rich.console.Console) -> None:
-    """Fetch, with a bar on a terminal and a line now and then elsewhere."""
+def ensure(console: rich.console.Console) -> None:
+    """Fetch what is missing and show it: with a bar on a terminal, a line now and then elsewhere."""
+    if complete():
+        return
+    start = time.monotonic()
+    console.print("Jars: fetching Spark's connectors and Kafka (a minute or two, once)")
+    _fetch_with_progress(console)
+    console.print(f"Jars: all there after {time.monotonic() - start:.0f} s")
+
+
+def _fetch_with_progress(console: rich.console.Console) -> None:
     if console.is_terminal:
         with rich.progress.Progress(console=console, transient=True) as bar:
             task = bar.add_task("Jars", total=None)
@@ -206,19 +216,13 @@ def _show(console: rich.console.Console) -> None:
 
 def main() -> None:
     """`python -m almanac.jars`: fetches the jars, if they are not there."""
-    console = rich.console.Console(highlight=False, soft_wrap=True)
-    if complete():
-        return
-    start = time.monotonic()
-    console.print("Jars: fetching Spark's connectors and Kafka (a minute or two, once)")
     try:
-        _show(console)
+        ensure(rich.console.Console(highlight=False, soft_wrap=True))
     except errors.AlmanacError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
-    console.print(f"Jars: all there after {time.monotonic() - start:.0f} s")
 
 
 if __name__ == "__main__":

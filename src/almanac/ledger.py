@@ -1,17 +1,18 @@
-"""The fold of one source partition, as the wheel keeps it: what its log has said since the page's offsets (rules 3 to 5).
+"""The fold of one source partition as the wheel keeps it: what its log has said since the page's offsets (rules 3 to 5).
 
 A page says what was pending when the log stood at offset O; the ledger says what came after. For each key seen since O
 it holds one state:
 
     Entry      the winner is this word, and it is due soon enough to be in memory
     int >= 0   the winner is the word of that version, due after the horizon: the book brings it in a later page
-    int < 0    nothing since O is pending; versions up to ~state are over (a page's row of a later version is still good)
+    int < 0    nothing since O is pending; versions up to ~state are over (a page's row of a later version still counts)
 
 States live in generations, each a dict that begins at an offset. A new page (offsets O') drops the generations that end
 before O' as a whole: no scan, no pause, whatever the traffic was.
 """
 
 from collections.abc import Callable
+from typing import cast
 
 from almanac import formats, words
 from almanac.record import Record
@@ -41,6 +42,13 @@ class Entry:
 State = Entry | int
 
 
+def _version(state: State) -> int | None:
+    """The winner's version; None if nothing is pending."""
+    if isinstance(state, Entry):
+        return state.version
+    return state if state >= 0 else None
+
+
 class Ledger:
     """What the log of one source partition has said since the page's offsets."""
 
@@ -52,6 +60,7 @@ class Ledger:
         self.position = 0  # everything below is read
         self.at_end = False  # and there was nothing more to read
         self.page_offset = 0  # the page in use speaks for everything below
+        self.net = 0  # pending schedules more (or fewer) than the book had at the page's offsets, as far as is known
         self.adrift: dict[bytes, Entry | int] = {}  # rule 4: to be repeated, an entry or (int) a cancel's version
         self.garbage: dict[int, words.Garbage] = {}  # rule 5: to be disposed of, by offset
         self._disposed: dict[int, int | None] = {}  # garbage -> offset of its disposal, None until it is read back
@@ -103,39 +112,39 @@ class Ledger:
         return None
 
     def _word(self, key: bytes, word: words.Word, keep: Callable[[Entry], bool]) -> bytes | None:
-        if word.ours:
-            state = self.state(key)
-            if state is not None and (type(state) is Entry or state >= 0):
-                current = state.version if type(state) is Entry else state
-                if word.version <= current:
-                    # the log ends in our repeat: fine if it repeats the winner, else the winner must be repeated
-                    self._drift(key, state if word.version < current and type(state) is Entry else None)
-                    return None
-            elif type(state) is int and word.version <= ~state:
-                self._drift(key, ~state)  # a cancel slipped in before our repeat: reduced to it the log would fire
-                return None
-            if word.version < self.page_offset:
-                # The book read the original and everything up to the page: it knows better whether it still counts.
-                self._drift(key, None)
-                return None
+        if word.ours and self._known(key, word.version):
+            return None
         entry = Entry(self, word.version, word.record, word.schedule)
         self._set(key, entry if keep(entry) else word.version)
         self._drift(key, None)
         return key
 
+    def _known(self, key: bytes, version: int) -> bool:
+        """Our repeat of `version`: nothing new, unless the cleaner has taken the original. The log ends in it now."""
+        state = self.state(key)
+        current = None if state is None else _version(state)
+        if state is not None and current is None and version <= ~cast(int, state):
+            self._drift(key, ~cast(int, state))  # a cancel slipped in before it: reduced to it the log would fire
+        elif current is not None and version < current:
+            self._drift(key, state if isinstance(state, Entry) else None)  # so did an update
+        elif current == version or version < self.page_offset:
+            # The book has read the original and everything up to the page: it knows whether it still counts.
+            self._drift(key, None)
+        else:
+            return False
+        return True
+
     def _kill(self, key: bytes, kill: words.Kill) -> bytes | None:
         if kill.ours and self._unread.get(key, kill.version + 1) <= kill.version:
             del self._unread[key]
         state = self.state(key)
-        if state is not None and (type(state) is Entry or state >= 0):
-            current = state.version if type(state) is Entry else state
-            if current > kill.version:
-                # rule 3: our tombstone acknowledges an older version; rule 4: the log must not end in it
-                self._drift(key, state if type(state) is Entry else None)
-                return None
-            self._set(key, ~kill.version)
-        else:
-            self._set(key, ~kill.version if state is None else min(state, ~kill.version))
+        current = None if state is None else _version(state)
+        if current is not None and current > kill.version:
+            # rule 3: our tombstone acknowledges an older version; rule 4: the log must not end in it
+            self._drift(key, state if isinstance(state, Entry) else None)
+            return None
+        over = ~kill.version
+        self._set(key, min(cast(int, state), over) if state is not None and current is None else over)
         self._drift(key, None)
         return key
 
@@ -147,10 +156,18 @@ class Ledger:
             self.adrift[key] = repeat
 
     def _set(self, key: bytes, state: State) -> None:
+        self.net += self._weight(state) - self._weight(self.state(key))
         if len(self._newest) >= GENERATION and key not in self._newest:
             self._newest = {}
             self._generations.append((self.position, self._newest))
         self._newest[key] = state
+
+    def _weight(self, state: State | None) -> int:
+        if state is None:
+            return 0
+        if isinstance(state, Entry) or state >= 0:
+            return 1
+        return -1 if ~state < self.page_offset else 0  # a row of the page is over
 
     # What this wheel itself committed: it knows that before it reads it back.
 
@@ -185,10 +202,15 @@ class Ledger:
         for key, version in self._unread.items():  # the page may not know of these, and no generation may be left
             if self.state(key) is None:
                 self._set(key, ~version)
+        newest: dict[bytes, State] = {}
+        for _, states in self._generations:
+            newest.update(states)
+        self.net = sum(map(self._weight, newest.values()))
 
     def reset(self, offset: int) -> None:
         """Forget everything: the log is read again from `offset`, where the page ends."""
         self.position = self.page_offset = offset
+        self.net = 0
         self.at_end = False
         self.adrift.clear()
         self.garbage.clear()

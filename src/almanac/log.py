@@ -36,5 +36,5 @@ def configure(settings: Settings, stream: TextIO | None = None) -> None:
     plain = logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
     handler.setFormatter(JsonLines() if settings.log_json else plain)
     logging.basicConfig(level=settings.log_level, handlers=[handler], force=True)
-    # py4j logs every command that crosses to the JVM at DEBUG.
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    # py4j logs every command that crosses to the JVM, and with a traceback what a stopped stream's batch ran into.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)

@@ -5,7 +5,7 @@ small batches and only as far as needed: a page of ten million rows costs no mor
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,8 +65,9 @@ class Page:
         for file in self._files:
             for group in range(file.metadata.num_row_groups):
                 low, high = _bounds(file, group)
-                # the marked rows stand before the sorted ones, so the first group's bounds say nothing of where it lies
-                if group and ((high is not None and high < since) or (until is not None and low is not None and low >= until)):
+                past = high is not None and high < since
+                beyond = until is not None and low is not None and low >= until
+                if group and (past or beyond):  # the first group also holds the marked rows: its bounds say nothing
                     continue
                 size = file.metadata.row_group(group)
                 each = max(1, size.total_byte_size // max(1, size.num_rows))
@@ -148,12 +149,13 @@ _Row = tuple[str | None, str | None, bool, int, Record]
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[_Row]:
-    column: Callable[[str], list[Any]] = lambda name: batch.column(name).to_pylist()  # noqa: E731
-    versions = column("version")
-    slots = column("slot")
+    def column(name: str) -> list[Any]:
+        values: list[Any] = batch.column(name).to_pylist()
+        return values
+
     columns = zip(
-        column("mark"), column("reason"), column("pending"), versions, column("kill"), slots, column("topic"), column("partition"),
-        column("timestamp"), column("key"), column("value"), _headers(batch.column("headers")), strict=True,
+        column("mark"), column("reason"), column("pending"), column("version"), column("kill"), column("slot"),
+        column("topic"), column("partition"), column("timestamp"), column("key"), column("value"), _headers(batch.column("headers")), strict=True,
     )  # fmt: skip
     for mark, reason, pending, version, kill, slot, topic, partition, timestamp, key, value, headers in columns:
         offset = slot if slot >= 0 else version

@@ -99,7 +99,10 @@ class Writer(Protocol):
         """Drops the open transaction."""
 
     def attempt(self, records: Sequence[Outgoing]) -> dict[int, Fault]:
-        """One transaction, each record watched: commits and returns nothing, or aborts and says which failed and why."""
+        """One transaction, each record watched: commits and returns nothing, or aborts and says which failed and why.
+
+        -1 stands for the transaction itself.
+        """
 
     def offline(self, topic: str) -> bool:
         """Is some partition of the topic without a leader?"""

@@ -7,23 +7,26 @@
     start:  topics -> Spark -> book (trusted? else rebuilt) -> page 1 -> claim -> fence -> wheels
     then:   the stream feeds the book; every page length a new page is written, announced, and the old one removed
 
-Whatever fails meanwhile is started again, without a limit: Kafka may be away for as long as it likes. The one thing that
-ends a runner by itself is a later owner of its shards (rule 1).
+Whatever fails meanwhile is started again, without a limit: Kafka may be away for as long as it likes. The one thing
+that ends a runner by itself is a later owner of its shards (rule 1).
 """
 
+import dataclasses
 import json
 import logging
 import os
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Self, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaException, Producer
+from confluent_kafka.admin import ResourceType
 from pyspark.sql import SparkSession
 
 from almanac import errors, jars, kafka, ports, shard, sink, tail, topics
-from almanac.book import ingest, pages, session, table
+from almanac.book import ingest, pages, read, session, table
 from almanac.settings import Settings
 
 log = logging.getLogger("almanac.runner")
@@ -71,6 +74,7 @@ class Runner:
         self._shards = 0
         self._owners: dict[int, int] = {}
         self._old_pages: list[pages.PageSpec] = []
+        self._offsets: dict[ports.Source, int] = {}  # where the tail begins where the book does not know yet
 
     # Life
 
@@ -78,7 +82,9 @@ class Runner:
         """Returns when every wheel has taken its shard over. Waits for Kafka as long as it takes."""
         try:
             self._prepare_topics()
+            self._go_on()
             self._prepare_book()
+            self._go_on()
             self._take_over()
         except BaseException:
             self.close()
@@ -160,13 +166,14 @@ class Runner:
         self._spark.dataSource.register(sink.WheelSource)
         self._book = table.Book(self.settings.book_folder, self._spark, self.settings.page_length_ms)
         self._patiently(self._bring_up_to_date)
-        self._patiently(lambda: self._write_page())
+        self._patiently(self._write_page)
 
     def _bring_up_to_date(self) -> None:
         book = self._require(self._book)
         starts = tail.beginnings(self._admin, self._sources)
         ends = tail.ends(self._admin, self._sources, IsolationLevel.READ_UNCOMMITTED)
         why = book.distrust(self._topic_ids, starts, ends, self._delete_retention())
+        self._go_on()
         if why is not None:
             self._progress(f"Book: building it from Kafka ({why})")
             book.drop()
@@ -185,8 +192,9 @@ class Runner:
         )
         self._ingest = ingest.Ingest(book, source, progress=self.book_progress)
         known = book.offsets()
-        lag = sum(max(0, end - max(known.get(source, 0), starts.get(source, 0))) for source, end in ends.items())
-        if lag > LAG or not known:
+        self._offsets = {source: max(known.get(source, 0), start) for source, start in starts.items()}
+        lag = sum(max(0, end - self._offsets[source]) for source, end in ends.items())
+        if lag > LAG:
             self._catch_up(lag)
 
     def _catch_up(self, lag: int) -> None:
@@ -196,14 +204,14 @@ class Runner:
         while not query.awaitTermination(1):
             if self._stopping.is_set():
                 query.stop()
-                raise errors.AlmanacError("stopped while the book was read")
+            self._go_on()
             took = time.monotonic() - begun
             if took > 5:
                 self._progress(f"Book: {self.book_progress.rows - before:,} of {lag:,} records, {took:.0f} s")
                 begun += 5
 
     def _delete_retention(self) -> dict[str, int]:
-        found = topics.configs(self._admin, topics.ResourceType.TOPIC, self.settings.topics)
+        found = topics.configs(self._admin, ResourceType.TOPIC, self.settings.topics)
         return {topic: int(values.get("delete.retention.ms") or topics.DAY_MS) for topic, values in found.items()}
 
     # Rule 1, the driver's part
@@ -220,7 +228,7 @@ class Runner:
         self._patiently(lambda: ownership.announce(self._described()))
         pages.remove_others(self._page_root, [self._require(self.page)])
         for number in range(self._shards):
-            self._spawn(f"wheel {number}", lambda number=number: self._turn_wheel(number))
+            self._spawn(f"wheel {number}", partial(self._turn_wheel, number))
         self._spawn("listen", self._listen)
         self._progress("Wheels: taking over")
         while not self._stopping.is_set() and not all(
@@ -235,8 +243,9 @@ class Runner:
         # on a schedules partition holds the last stable offset, and nobody would fire until it ends.
         high = self._patiently(lambda: tail.ends(self._admin, self._sources, IsolationLevel.READ_UNCOMMITTED))
         while not self._stopping.is_set() and ownership.predecessor_alive():
-            level = IsolationLevel.READ_COMMITTED
-            stable = self._patiently(lambda: tail.ends(self._admin, self._sources, level))
+            stable = self._patiently(
+                lambda: tail.ends(self._admin, self._sources, IsolationLevel.READ_COMMITTED)
+            )
             behind = [f"{topic}/{p}" for (topic, p), end in high.items() if stable[topic, p] < end]
             if not behind:
                 return
@@ -271,9 +280,18 @@ class Runner:
                 if not self._stopping.is_set():
                     self._stopping.wait(RETRY)  # it was stopped or replaced; the listener decides what follows
             except Exception as error:
-                if not self._stopping.is_set():
-                    log.error("wheel %d ended: %s; it is started again", number, _first_line(error))
-                    self._stopping.wait(RETRY)
+                if self._stopping.is_set():
+                    return
+                log.error("wheel %d ended: %s; it is started again", number, _first_line(error))
+                if ports.LogLost.__name__ in str(error):
+                    self._begin_again()
+                self._stopping.wait(RETRY)
+
+    def _begin_again(self) -> None:
+        """The log no longer reaches back to the page: the book is looked at as at a start, and a new page announced."""
+        self._patiently(self._bring_up_to_date)
+        self._patiently(self._write_page)
+        self._patiently(lambda: self._require(self._ownership).announce(self._described()))
 
     def _listen(self) -> None:
         while not self._stopping.is_set():
@@ -320,28 +338,26 @@ class Runner:
                 return
             self._turn_now.clear()
             try:
-                # announced only if it says more than the one before: an early turn waits for the book
-                if self._write_page():
-                    self._require(self._ownership).announce(self._described())
-                    self._remove_old_pages()
-                    turned = time.monotonic()
-                else:
-                    self._stopping.wait(0.5)
+                self._write_page()
+                self._require(self._ownership).announce(self._described())
+                self._remove_old_pages()
+                turned = time.monotonic()
             except Exception as error:
                 if not self._stopping.is_set():
                     log.warning("page not turned: %s; trying again", _first_line(error))
                     self._stopping.wait(RETRY)
 
-    def _write_page(self) -> bool:
+    def _write_page(self) -> None:
         book, spark = self._require(self._book), self._require(self._spark)
         horizon = int(time.time() * 1000) + 2 * self.settings.page_length_ms
         previous = self.page
         number = previous.number + 1 if previous else 1
         spec = pages.write(spark, book, number, horizon, self._shards, self.settings.topics, self._page_root)
+        spec = dataclasses.replace(spec, offsets={**self._offsets, **spec.offsets})
+        self.pending_in_book = read.Reader(book.folder, spec.version).count()
         if previous is not None:
             self._old_pages.append(previous)
         self.page = spec
-        return True
 
     def _remove_old_pages(self) -> None:
         # a page is removed when every wheel has turned it
@@ -360,6 +376,10 @@ class Runner:
 
     # Small things
 
+    def _go_on(self) -> None:
+        if self._stopping.is_set():
+            raise errors.AlmanacError("stopped before it was up")
+
     def _spawn(self, name: str, work: Callable[[], None]) -> None:
         thread = threading.Thread(target=work, name=f"almanac {name}", daemon=True)
         self._threads.append(thread)
@@ -372,8 +392,7 @@ class Runner:
             try:
                 return work()
             except (errors.Unreachable, ports.Unavailable) as error:
-                if self._stopping.is_set():
-                    raise
+                self._go_on()
                 if str(error) != said:
                     said = str(error)
                     self._progress(f"Kafka: waiting ({said})")

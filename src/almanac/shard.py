@@ -69,6 +69,10 @@ class Journal:
         """Lets answers come in."""
         self._producer.poll(0)
 
+    def close(self) -> None:
+        """Lets the last records out."""
+        self._producer.flush(1)
+
     def _produce(self, shard: int, key: str, value: dict[str, Any], told: Any) -> None:
         text = json.dumps(value, separators=(",", ":")).encode()
         try:
@@ -98,7 +102,7 @@ class Reader:
                 self._positions[shard] = offset + 1
                 key, value = (message.key() or b"").decode(), json.loads(message.value() or b"{}")
                 found.append((shard, offset, message.timestamp()[1], key, value))
-            elif message.error().code() == KafkaError._PARTITION_EOF:
+            elif kafka.is_end(message):
                 self._positions[shard] = max(self._positions[shard], offset)
         return found
 
@@ -168,21 +172,21 @@ class KafkaClaims:
 
     def close(self) -> None:
         """Ends reading; lets the last report out."""
-        self._journal._producer.flush(1)
+        self._journal.close()
         self._reader.close()
 
     def _read(self, seconds: float = 0.0) -> None:
         for _, offset, _, key, value in self._reader.poll(seconds):
-            if key == "owner" and offset > self._owner:
+            ours = value.get("owner") == self._owner
+            later_owner = key == "owner" and offset > self._owner
+            later_start = key == "start" and ours and offset > self._start >= 0
+            if later_owner or later_start:
                 self._newer = value.get("who", "?")
                 self._news.append(ports.Stop(self._newer))
-            elif key == "start" and value.get("owner") == self._owner and offset > self._start >= 0:
-                self._newer = value.get("who", "?")
-                self._news.append(ports.Stop(self._newer))
-            elif key == "page" and value.get("owner") == self._owner:
+            elif key == "page" and ours:
                 self._page = value["page"]
                 self._news.append(ports.Turn(value["page"]))
-            elif key == "stop" and value.get("owner") == self._owner:
+            elif key == "stop" and ours:
                 self._news.append(ports.Stop())
 
 

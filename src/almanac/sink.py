@@ -1,7 +1,7 @@
 """Wheels as Spark tasks: a Python data source that is written one row per shard, and each row turns a wheel.
 
-The driver writes a frame of one row to `format("almanac")`; the task that gets it runs the shard's wheel until the driver
-says stop or a later owner takes the shard. A task whose process died is run again by Spark.
+The driver writes a frame of one row to `format("almanac")`; the task that gets it runs the shard's wheel until the
+driver says stop or a later owner takes the shard. A task whose process died is run again by Spark.
 """
 
 import gc

@@ -141,7 +141,7 @@ class Wheel:
         return None
 
     def _catch_up(self) -> None:
-        # The high watermark, not the last stable offset: a foreign transaction may hold that below a committed tombstone.
+        # The high watermark, not the last stable offset: a foreign transaction may hold that below a tombstone.
         asked = self._clock.monotonic()
         ends = self._tail.high()
         while self._stop is None and any(self.ledgers[source].position < end for source, end in ends.items()):
@@ -447,6 +447,7 @@ class Wheel:
             "missed": self._missed is not None,
             "in_memory": len(self._live.agenda),
             "seen": sum(map(len, self.ledgers.values())),
+            "net": sum(ledger.net for ledger in self.ledgers.values()),
             "adrift": sum(len(ledger.adrift) for ledger in self.ledgers.values()),
             "quarantine": {target: len(kept.entries) for target, kept in self._ward.quarantine.items()},
             "hanging": [[t, p] for (t, p), since in self._hanging.items() if mono - since > STALLED],

@@ -8,8 +8,8 @@
     D  our disposal of garbage    Disposal
     G  anything else              Garbage: not a word, it neither updates nor cancels
 
-A record of ours that came from another topic (mirrored, or the topic was made anew) carries another topic id. Its offsets
-mean nothing here, so it counts as what it would be without our headers.
+A record of ours that came from another topic (mirrored, or the topic was made anew) carries another topic id. Its
+offsets mean nothing here, so it counts as what it would be without our headers.
 """
 
 from typing import NamedTuple

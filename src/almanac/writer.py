@@ -1,4 +1,4 @@
-"""Transactions on Kafka for one shard: one transactional id, a producer that is replaced after any doubt (rules 1, 6, 8)."""
+"""Transactions on Kafka for one shard: one transactional id, a producer replaced after any doubt (rules 1, 6, 8)."""
 
 import logging
 import time
@@ -86,7 +86,8 @@ class KafkaWriter:
 
     def send(self, out: Outgoing) -> None:
         """See ports.Writer."""
-        topic, partition, key, value, headers = out
+        topic, partition, key, value, _ = out
+        headers: Any = out.headers
         try:
             if partition < 0:
                 self._current.produce(topic, value, key, headers=headers)
@@ -120,9 +121,9 @@ class KafkaWriter:
 
         self.begin()
         for number, (topic, partition, key, value, headers) in enumerate(records):
-            place = {} if partition < 0 else {"partition": partition}
+            more: dict[str, Any] = {"headers": headers, "on_delivery": watch(number)}
             try:
-                self._current.produce(topic, value, key, headers=headers, on_delivery=watch(number), **place)
+                self._current.produce(topic, value, key, **more, **({} if partition < 0 else {"partition": partition}))
             except KafkaException as error:
                 if error.args[0].code() in _FENCED or error.args[0].fatal():
                     raise _unsettled(error) from error

@@ -3,6 +3,7 @@ import signal
 import socket
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from conftest import MakeTopic, small_config
 from waiting import until
 
 from almanac import errors
-from almanac.broker import Broker, Config, archive, reasons
+from almanac.broker import Broker, Config, archive, folder, reasons
 
 TIMEOUT_S = 30
 
@@ -80,6 +81,12 @@ def test_transactions_work(broker: Broker, make_topic: MakeTopic) -> None:
     producer.produce(topic, b"committed")
     producer.commit_transaction(TIMEOUT_S)
     assert first_value(broker, topic) == b"committed"
+
+
+def test_the_id_of_a_cluster_is_no_option_to_the_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    dash_first, other = uuid.UUID(bytes=b"\xf8" + bytes(15)), uuid.UUID(bytes=bytes(16))
+    monkeypatch.setattr(uuid, "uuid4", iter([dash_first, dash_first, other]).__next__)
+    assert folder.new_id() == "A" * 22
 
 
 @pytest.mark.parametrize("which", ["port", "controller_port"])
@@ -157,7 +164,7 @@ class TestADamagedFolder:
 def test_it_does_not_outlive_the_process_that_started_it(broker_config: Config) -> None:
     program = f"""
 import pathlib, signal
-from almanac.broker import Broker, Config, archive, reasons
+from almanac.broker import Broker, Config, archive, folder, reasons
 broker = Broker(Config(folder=pathlib.Path({str(broker_config.folder)!r}), port={broker_config.port},
                        controller_port={broker_config.controller_port}, heap_mb=384))
 broker.start()

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from deltalake import write_deltalake
 from typer.testing import CliRunner
 
-from almanac import kafka, scan
+from almanac import kafka, scan, topics
 from almanac.broker import Broker
 from almanac.cli import app
 from almanac.formats import etf1
@@ -196,7 +196,7 @@ def told(environ: dict[str, str], id: str) -> tuple[list[str], list[str]]:  # no
     return [event["what"] for event in shown["events"]], shown["verdicts"]
 
 
-def append(broker: Broker, topic: str, partition: int, key: str, value: bytes | None, **headers: str) -> int:
+def append(broker: Broker, topic: str, partition: int, key: str, value: bytes | None, /, **headers: str) -> int:
     """A record as the scheduler, or a careless user, would write it; its offset."""
     offsets: list[int] = []
     producer = Producer(broker.client_settings())
@@ -256,8 +256,10 @@ def test_ls_puts_the_log_on_top_of_the_book(
     scheduled(environ, "id1", "+9h")
     scheduled(environ, "new", "+1s")
     place = (str(over["topic"]), int(over["partition"]), "over")
-    headers = {"scheduler_epoch": "1893456000", "scheduler_target_topic": "mails", "almanac_timestamp": "0"}
-    append(broker, *place, b"x", **headers, almanac_version=str(over["offset"]))  # an old repeat raises no dead
+    said = {"scheduler_epoch": "1893456000", "scheduler_target_topic": "mails"}
+    ours = {"almanac_version": str(over["offset"]), "almanac_timestamp": "0"}
+    ours["almanac_topic_id"] = topics.topic_ids(admin, [place[0]])[place[0]]
+    append(broker, *place, b"x", **said, **ours)  # an old repeat raises no dead
     assert [row["id"] for row in listed(environ)] == ["new", "id2", "id3", "id4", "id1"]
     assert [row["id"] for row in listed(environ, "--limit", "3")] == ["new", "id2", "id3"]
 

@@ -107,10 +107,10 @@ def test_schedule_refuses(arguments: list[str], says: str) -> None:
 @pytest.mark.parametrize("command", ["up", "run"])
 def test_the_scheduler_gets_the_settings(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Settings] = []
-    runner = types.ModuleType("almanac.runner")
-    vars(runner).update(up=seen.append, run=seen.append)
-    monkeypatch.setitem(sys.modules, "almanac.runner", runner)
-    monkeypatch.setattr("almanac.runner", runner, raising=False)
+    service = types.ModuleType("almanac.service")
+    vars(service).update(up=seen.append, run=seen.append)
+    monkeypatch.setitem(sys.modules, "almanac.service", service)
+    monkeypatch.setattr("almanac.service", service, raising=False)
     assert run(app, [command, "--shards", "3", "--schedules-topics", "a,b"]).exit_code == 0
     assert (seen[0].shards, seen[0].topics) == (3, ("a", "b"))
 
@@ -122,10 +122,10 @@ def test_an_error_is_a_message_and_an_exit_code(error: Exception, code: int, mon
     def fail(settings: Settings) -> None:
         raise error
 
-    runner = types.ModuleType("almanac.runner")
-    vars(runner).update(run=fail)
-    monkeypatch.setitem(sys.modules, "almanac.runner", runner)
-    monkeypatch.setattr("almanac.runner", runner, raising=False)
+    service = types.ModuleType("almanac.service")
+    vars(service).update(run=fail)
+    monkeypatch.setitem(sys.modules, "almanac.service", service)
+    monkeypatch.setattr("almanac.service", service, raising=False)
     result = run(app, ["run"])
     assert result.exit_code == code
     assert str(error) in result.stderr

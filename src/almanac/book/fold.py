@@ -104,8 +104,12 @@ def say(records: DataFrame, decoder: decoders.Decoder, topic_ids: Mapping[str, s
     )  # fmt: skip
 
 
-def fold(said: DataFrame) -> DataFrame:
-    """One row per key, and one per garbage record or disposal."""
+def fold(said: DataFrame, complete: Offsets) -> DataFrame:
+    """One row per key, and one per garbage record or disposal.
+
+    A repeat of a version below `complete` is no word: the book knows already whether that version is pending.
+    """
+    word = f"slot = {WORD} AND (kind = 'S' OR kind = 'R' AND version >= {by_partition(complete, -1)})"
     # Garbage speaks in its own row, and as the last record of its key; a disposal speaks in the garbage's row too.
     rows = said.selectExpr(
         "*",
@@ -113,13 +117,15 @@ def fold(said: DataFrame) -> DataFrame:
                               ELSE array({WORD}L) END) AS slot""",
     ).selectExpr(
         "topic", "partition", "slot", "offset", "kind", "kill", "version",
-        f"if(slot = {WORD}, coalesce(key, X''), key) AS key",
+        f"if(slot = {WORD}, coalesce(key, X''), key) AS key", "xxhash64(key, partition, slot) AS hash",
         # of two records with one version (a schedule and its repeat) the first counts: it is the original
-        f"""CASE WHEN slot = {WORD} AND version IS NOT NULL THEN named_struct('version', version, 'early', -offset)
+        f"""CASE WHEN {word} THEN named_struct('version', version, 'early', -offset)
                  WHEN slot <> {WORD} AND kind = 'G' THEN named_struct('version', offset, 'early', -offset) END AS rank""",
         "struct(due, timestamp, value, headers, marked, target, reason) AS word",
     )  # fmt: skip
-    rows.createOrReplaceTempView("almanac_said")
+    # The rows are too wide to be aggregated by hashing: Spark sorts them. Brought together first they are sorted once, not
+    # before and after the exchange; and by a number first, which it compares without looking at the keys.
+    rows.repartition("hash").createOrReplaceTempView("almanac_said")
     folded = rows.sparkSession.sql("""
         SELECT topic, partition, key, slot,
                max_by(word, rank) AS word,
@@ -127,7 +133,7 @@ def fold(said: DataFrame) -> DataFrame:
                coalesce(max(kill), -1L) AS kill,
                max(offset) AS last_offset,
                max_by(struct(kind, version), offset) AS last
-        FROM almanac_said GROUP BY topic, partition, key, slot""")
+        FROM almanac_said GROUP BY hash, key, slot, partition, topic""")
     # Where a lambda stands Spark does not compile: so it stands here, after the work.
     control = ", ".join(decoders.literal(name) for name in sorted(words.CONTROL))
     headers = f"if(word.marked, filter(word.headers, h -> h.key NOT IN ({control})), word.headers)"

@@ -8,7 +8,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
@@ -105,7 +105,7 @@ class Listener(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         progress = event.progress
-        if progress.name != self._name:
+        if str(progress.runId) != self._run:
             return
         behind = sum(_behind(source.endOffset, source.latestOffset) for source in progress.sources)
         self._progress.took(progress.numInputRows, progress.processedRowsPerSecond, progress.batchDuration, behind)
@@ -137,56 +137,67 @@ class Ingest:
         self,
         book: table.Book,
         source: Source,
-        settled: Callable[[], fold.Offsets] = dict,
         progress: Progress | None = None,
     ) -> None:
         self.book = book
         self.source = source
         self.progress = progress or Progress()
-        self._settled = settled
         self._decoder = decoders.by_topic(source.formats)
         self._merges = itertools.count(1)
         self._checkpoint = ""
+        self._begun: fold.Offsets = {}  # where the next batch begins
+        self._most = 0  # offsets in a batch
+        self._listener: Listener | None = None
 
     def catch_up(self) -> StreamingQuery:
         """Starts reading to where the log ends now; the query ends by itself. Wait with `awaitTermination()`."""
         known = self.book.offsets()
         most = self.source.merge_most if known else self.source.rebuild_most
-        return self._start("catching up", known, {"maxOffsetsPerTrigger": str(most)}, available_now=True)
+        return self._start("catching up", known, most, {}, available_now=True)
 
     def start(self) -> StreamingQuery:
         """Starts reading for ever: rare merges, bounded in size."""
         options = {
             "minOffsetsPerTrigger": str(self.source.merge_least),
             "maxTriggerDelay": f"{self.source.merge_delay_s}s",
-            "maxOffsetsPerTrigger": str(self.source.merge_most),
         }
-        return self._start("following", self.book.offsets(), options, available_now=False)
+        return self._start("following", self.book.offsets(), self.source.merge_most, options, available_now=False)
 
     def _start(
-        self, what: str, known: fold.Offsets, options: Mapping[str, str], *, available_now: bool
+        self, what: str, known: fold.Offsets, most: int, options: Mapping[str, str], *, available_now: bool
     ) -> StreamingQuery:
         spark = self.book.spark
         checkpoints = f"{self.book.folder}/checkpoints"
         places.remove(checkpoints)
         self._checkpoint = f"{checkpoints}/{time.time_ns()}"
         name = f"almanac book, {what}"
-        listener = Listener(name, self.progress)
-        spark.streams.addListener(listener)
-        writer = self.source.frame(spark, known, options).writeStream.queryName(name)
+        self.close()
+        self._listener = Listener(name, self.progress)
+        spark.streams.addListener(self._listener)
+        self._begun, self._most = known, most
+        frame = self.source.frame(spark, known, {**options, "maxOffsetsPerTrigger": str(most)})
+        writer = frame.writeStream.queryName(name)
         writer = writer.option("checkpointLocation", self._checkpoint).foreachBatch(self._batch)
         writer = writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime="1 second")
         return writer.start()
+
+    def close(self) -> None:
+        """No more progress is reported; a running query is the caller's to stop."""
+        if self._listener is not None:
+            self.book.spark.streams.removeListener(self._listener)
+            self._listener = None
 
     def _batch(self, records: DataFrame, batch: int) -> None:
         spark = records.sparkSession
         spark.sparkContext.setJobGroup("almanac book", f"almanac book, batch {batch}: fold and MERGE")
         since = int(time.time() * 1000)
-        settled = dict(self._settled())
-        self.book.take(records, self._ends(batch), self._decoder, self.source.topic_ids, settled, since)
+        ends = self._ends(batch)
+        # Spark cuts a batch short of the log's end only where it would hold more than allowed.
+        whole = sum(end - self._begun.get(each, 0) for each, end in ends.items()) < self._most
+        self.book.take(records, ends, self._decoder, self.source.topic_ids, whole=whole, since_ms=since)
+        self._begun = ends
         if next(self._merges) % TIDY_EVERY == 0:
             spark.sparkContext.setJobGroup("almanac book upkeep", "almanac book: OPTIMIZE and VACUUM")
-            self.book.forget_settled(settled)
             self.book.tidy()
 
     def _ends(self, batch: int) -> dict[fold.Partition, int]:

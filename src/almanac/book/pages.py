@@ -15,15 +15,14 @@ from almanac.book import decoders, fold, places, table
 
 ROW_GROUP = 4 << 20  # bytes: what a wheel holds of its page at a time
 
-# The statement of a page, with the book's version and the horizon filled in. Marked rows come with every page: adrift
-# ones to be repeated (rule 4), dead ones so that an old repeat does not raise them, garbage to be disposed of (rule 5).
+# The statement of a page, with the book's version and the horizon filled in. Marked rows (`wake` -1) come with every
+# page: adrift ones to be repeated (rule 4), garbage to be disposed of (rule 5).
 PAGE = """
 SELECT partition % {shards} AS shard,
-       CASE WHEN slot >= 0 THEN 'garbage' WHEN NOT pending AND NOT adrift THEN 'dead' WHEN adrift THEN 'adrift' END AS mark,
+       CASE WHEN slot >= 0 THEN 'garbage' WHEN adrift THEN 'adrift' END AS mark,
        topic, partition, key, version, kill, due, timestamp, value, headers, pending, reason, last_kind, slot
 FROM {book} VERSION AS OF {version}
 WHERE wake < {horizon} AND topic IN ({topics})
-  AND (wake >= 0 OR slot >= 0 OR adrift OR kill >= {settled})
 """
 
 
@@ -67,11 +66,10 @@ def select(
     horizon: int,
     shards: int,
     topics: Sequence[str],
-    settled: fold.Offsets | None = None,
 ) -> DataFrame:
     """The page's rows, each in its shard's task, in the order in which the wheel wants them."""
     statement = PAGE.format(
-        shards=shards, book=book.table, version=version, horizon=horizon, settled=fold.by_partition(settled or {}, -1),
+        shards=shards, book=book.table, version=version, horizon=horizon,
         topics=", ".join(decoders.literal(topic) for topic in topics) or "NULL",
     )  # fmt: skip
     rows = spark.sql(statement).repartitionById(shards, "shard")
@@ -86,14 +84,13 @@ def write(
     shards: int,
     topics: Sequence[str],
     root: str,
-    settled: fold.Offsets | None = None,
 ) -> PageSpec:
     """Writes page `number` below `root`. The name holds the time too: a page that was read once never changes."""
     made = int(time.time() * 1000)
     position = book.position()
     path = f"{root.rstrip('/')}/{number}-{made}"
     spark.sparkContext.setJobGroup("almanac page", f"almanac page {number}")
-    rows = select(spark, book, position.version, horizon, shards, topics, settled)
+    rows = select(spark, book, position.version, horizon, shards, topics)
     writer = rows.write.partitionBy("shard").option("parquet.block.size", ROW_GROUP).option("compression", "snappy")
     writer.mode("overwrite").parquet(path)
     offsets = {each: offset for each, offset in position.offsets.items() if each[0] in topics}

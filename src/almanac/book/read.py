@@ -1,18 +1,33 @@
 """What people ask the book, without Spark: counts, lists, one id. A tenth of a second on a million rows."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from almanac.book import fold, table
+from almanac import errors
+from almanac.book import fold
 
 _COLUMNS = "topic, partition, key, version, due, timestamp, value, headers, target"
 
 
-class NoBook(table.BookError):
+class BookError(errors.AlmanacError):
+    """The book cannot be read or written. It is a cache: remove its folder and it is built again from Kafka."""
+
+
+class NoBook(BookError):
     """There is no book yet. It is made when the scheduler runs for the first time."""
+
+
+class Position(NamedTuple):
+    """Up to where one version of the book speaks."""
+
+    version: int  # of the Delta table
+    offsets: dict[fold.Partition, int]  # the next one to read
+    complete: dict[fold.Partition, int]  # the last of these at which the log ended
+    topic_ids: dict[str, str]
+    since: dict[fold.Partition, int]  # epoch ms at which the book stood there
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,16 +46,16 @@ class Pending:
 
 
 class Reader:
-    """Reads one version of the book; make a new one to see what was merged since."""
+    """Reads one version of the book (the latest unless told); make a new one to see what was merged since."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, version: int | None = None) -> None:
         path = f"{folder.rstrip('/')}/book"
         try:
-            self._table = DeltaTable(path)
+            self._table = DeltaTable(path, version=version)
         except TableNotFoundError:
             raise NoBook(f"There is no book at {path} yet. It is made when the scheduler runs for the first time.") from None
         except (DeltaError, OSError) as error:
-            raise table.BookError(
+            raise BookError(
                 f"The book at {path} cannot be read: {error}. It is a cache: remove the folder and start the scheduler."
             ) from error
         self._query = QueryBuilder().register("book", self._table)
@@ -56,10 +71,31 @@ class Reader:
         rows: list[dict[str, Any]] = batches.to_pylist()
         return rows
 
+    def property(self, name: str) -> str | None:
+        """A property of the table."""
+        return dict(self._table.metadata().configuration).get(name)
+
+    def position(self) -> Position:
+        """Up to where the book speaks."""
+        rows = self._rows(
+            f"SELECT topic, partition, version, last_offset, topic_id, timestamp FROM book WHERE slot = {fold.OFFSET}"
+        )
+        places = [(row["topic"], row["partition"]) for row in rows]
+        return Position(
+            self.version,
+            {place: row["version"] for place, row in zip(places, rows, strict=True)},
+            {place: row["last_offset"] for place, row in zip(places, rows, strict=True)},
+            {row["topic"]: row["topic_id"] for row in rows},
+            {place: row["timestamp"] for place, row in zip(places, rows, strict=True)},
+        )
+
     def offsets(self) -> dict[fold.Partition, int]:
-        """Up to where the book speaks: the next offset to read of each partition."""
-        rows = self._rows(f"SELECT topic, partition, version FROM book WHERE slot = {fold.OFFSET}")
-        return {(row["topic"], row["partition"]): row["version"] for row in rows}
+        """The next offset to read of each partition."""
+        return self.position().offsets
+
+    def read_through(self) -> None:
+        """Touches every file, footer and deletion vector; the payloads are left alone."""
+        self._rows("SELECT sum(slot), sum(version), sum(kill), sum(due) FROM book")
 
     def count(self) -> int:
         """How many schedules wait."""

@@ -3,6 +3,8 @@
 Each setting below is there for a reason; `check` refuses a caller's session whose settings would break a guarantee.
 """
 
+import os
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
@@ -10,7 +12,7 @@ from typing import Protocol
 import pyspark
 from pyspark.sql import SparkSession
 
-from almanac import errors
+from almanac import errors, java
 
 SPARE_CORES = 2  # for the book and the pages: the wheels' tasks never end
 TASK_FAILURES = 8  # a wheel whose process died is run again (rule 6)
@@ -41,6 +43,8 @@ ALWAYS: Mapping[str, str] = {
     # one machine, small tables: more partitions are only more overhead
     "spark.sql.shuffle.partitions": "4",
     "spark.databricks.delta.snapshotPartitions": "2",
+    # a method of more bytecode is never compiled by the JVM: the fold took twice the time
+    "spark.sql.codegen.hugeMethodLimit": "8000",
     # small enough files that a page reads only what is due soon
     "spark.databricks.delta.optimize.maxFileSize": str(64 << 20),
     "spark.databricks.delta.optimize.minFileSize": str(32 << 20),
@@ -59,6 +63,7 @@ _HOSTILE: Mapping[str, tuple[str, str]] = {
     "spark.speculation": ("false", "a second attempt of a wheel's task would fence the first (rule 6)"),
     "spark.dynamicAllocation.enabled": ("false", "an executor taken away takes its wheels along"),
     "spark.python.worker.killOnIdleTimeout": ("false", "a wheel that waits for its next due time would be killed"),
+    "spark.sql.execution.pyspark.udf.killOnIdleTimeout": ("false", "a wheel that waits would be killed"),
     "spark.python.worker.reuse": ("true", "a new Python process for each task delays pages and restarts"),
 }
 
@@ -75,6 +80,10 @@ def _name(jar: Path) -> str:
 
 def session(settings: Settings, wheels: int, jars: Iterable[Path]) -> SparkSession:
     """A session of our own with room for that many wheels, or the one that `spark-submit` prepared."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        # The JVM is ours to start: on the Java that was found, with workers that have this program's packages.
+        os.environ["JAVA_HOME"] = str(java.find().home)
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = SparkSession.builder.appName(f"almanac {settings.group_id}")
     spark = spark.master(settings.spark_master or f"local[{wheels + SPARE_CORES}, {TASK_FAILURES}]")
     for key, value in ALWAYS.items():

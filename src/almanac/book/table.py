@@ -4,25 +4,26 @@ Identity of a row: topic, partition, key, slot.
 
     slot -1   the word of that key: `version` and `kill` of rule 3, `pending`, `adrift` of rule 4
     slot >=0  garbage at that offset that nobody has disposed of yet (rule 5); `reason` says what is wrong with it
-    slot -2   the partition itself: `version` is the next offset to read, `timestamp` when that was so
+    slot -2   the partition itself: `version` is the next offset to read, `timestamp` when that was so,
+              `last_offset` the last of these at which the log ended there: the book is *complete* up to it
 
 `wake` is the horizon from which a page needs the row: the due time of a schedule; -1 for rows that every page brings to
-their wheel (adrift, dead but unsettled, garbage); null for the partitions' rows. The table is clustered by it.
+their wheel (adrift, garbage); null for all others. The table is clustered by it.
 
-A word that is over stays as a dead row, without its payload, while an old repeat of it may still come (`settled` tells);
-otherwise that repeat would raise the dead.
+A repeat that comes late must not raise a word that is over. Of versions below `complete` the book knows all there is to
+know: what is not pending there is over, and a repeat of it says nothing new. (The cleaner cannot have taken the
+original before the book read it: the repeat did not exist then.) Only while the book is behind, over several batches,
+does it keep words that are over, as dead rows without their payload.
 """
 
 import logging
 import time
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from almanac import errors
-from almanac.book import decoders, fold, places
+from almanac.book import decoders, fold, places, read
 
 log = logging.getLogger(__name__)
 
@@ -35,19 +36,6 @@ COLUMNS: Mapping[str, str] = {
     "due": "BIGINT", "timestamp": "BIGINT", "value": "BINARY", "headers": fold.HEADERS, "target": "STRING",
     "last_offset": "BIGINT", "last_kind": "STRING", "topic_id": "STRING", "reason": "STRING",
 }  # fmt: skip
-
-
-class BookError(errors.AlmanacError):
-    """The book cannot be read or written. It is a cache: remove its folder and it is built again from Kafka."""
-
-
-class Position(NamedTuple):
-    """Up to where one version of the book speaks."""
-
-    version: int  # of the Delta table
-    offsets: dict[fold.Partition, int]  # the next one to read
-    topic_ids: dict[str, str]
-    since: dict[fold.Partition, int]  # epoch ms at which the book stood there
 
 
 class Book:
@@ -88,24 +76,9 @@ class Book:
 
     # What it says of itself
 
-    def position(self) -> Position:
-        """The offset rows of the latest version."""
-        version = self.spark.sql(f"DESCRIBE HISTORY {self.table} LIMIT 1").select("version").first()
-        if version is None:
-            raise BookError(f"the book at {self.path} has no history; remove its folder and it is built again")
-        return self.position_at(int(version[0]))
-
-    def position_at(self, version: int) -> Position:
-        """The offset rows of that version."""
-        rows = self.spark.sql(f"""
-            SELECT topic, partition, version, topic_id, timestamp
-            FROM {self.table} VERSION AS OF {version} WHERE slot = {fold.OFFSET}""").collect()
-        return Position(
-            version,
-            {(row.topic, row.partition): row.version for row in rows},
-            {row.topic: row.topic_id for row in rows},
-            {(row.topic, row.partition): row.timestamp for row in rows},
-        )
+    def position(self) -> read.Position:
+        """Up to where the latest version speaks. Asked without Spark: a job would take ten times as long."""
+        return read.Reader(self.folder).position()
 
     def offsets(self) -> dict[fold.Partition, int]:
         """The next offset to read of each partition; empty for an empty book."""
@@ -127,11 +100,12 @@ class Book:
         if not self.exists():
             return "there is none yet"
         try:
-            schema = self._property("almanac.schema")
+            reader = read.Reader(self.folder)
+            schema = reader.property("almanac.schema")
             if schema != SCHEMA_VERSION:
                 return f"its schema version is {schema or 'missing'}, this program writes {SCHEMA_VERSION}"
-            self._read_through()
-            position = self.position()
+            reader.read_through()
+            position = reader.position()
         except Exception as error:  # whatever is wrong with it, the log has the truth
             return f"it cannot be read: {_first_line(error)}"
         now = int(time.time() * 1000) if now_ms is None else now_ms
@@ -153,14 +127,6 @@ class Book:
                 )
         return None
 
-    def _property(self, name: str) -> str | None:
-        found = self.spark.sql(f"DESCRIBE DETAIL {self.table}").select("properties").first()
-        return None if found is None else found[0].get(name)
-
-    def _read_through(self) -> None:
-        """Touches every file, footer and deletion vector; the payloads are left alone."""
-        self.spark.sql(f"SELECT sum(slot), sum(version), sum(kill), sum(due) FROM {self.table}").collect()
-
     # What it is told
 
     def keep_only(self, topics: list[str]) -> None:
@@ -175,18 +141,19 @@ class Book:
         ends: fold.Offsets,
         decoder: decoders.Decoder,
         topic_ids: Mapping[str, str],
-        settled: fold.Offsets | None = None,
+        *,
+        whole: bool,
         since_ms: int | None = None,
     ) -> None:
         """Folds a batch in, in one commit. Taking it twice, or one that overlaps what is known, changes nothing.
 
         `records` as the Kafka source gives them, `ends` the offset up to which they are complete, partition by
-        partition. `settled`: repeats of versions below are no longer on their way.
+        partition. `whole`: these were the ends of the log when the batch was cut.
         """
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 # rule 10: the offsets are read again before each attempt
-                self._take(records, ends, decoder, topic_ids, settled or {}, since_ms or int(time.time() * 1000))
+                self._take(records, ends, decoder, topic_ids, whole, since_ms or int(time.time() * 1000))
                 return
             except PySparkException as error:
                 if attempt == ATTEMPTS or not _conflict(error):
@@ -199,24 +166,37 @@ class Book:
         ends: fold.Offsets,
         decoder: decoders.Decoder,
         topic_ids: Mapping[str, str],
-        settled: fold.Offsets,
+        whole: bool,
         since_ms: int,
     ) -> None:
-        known = self.offsets()
-        new = {each: max(end, known.get(each, 0)) for each, end in ends.items()}
-        settled = {each: offset for each, offset in settled.items() if offset <= new.get(each, -1)}
+        position = self.position()
+        known, complete = position.offsets, position.complete
         heard = records.selectExpr(
             "topic", "partition", "offset", "unix_millis(timestamp) AS timestamp", "key", "value",
             "coalesce(headers, CAST(array() AS array<struct<key:string,value:binary>>)) AS headers",
         ).where(f"offset >= {fold.by_partition(known, 0)} AND offset < {fold.by_partition(ends, 0)}")  # fmt: skip
-        folded = fold.fold(fold.say(heard, decoder, topic_ids))
-        news = folded.selectExpr(
-            "*", f"{fold.by_partition(settled, -1)} AS settled", "CAST(NULL AS STRING) AS topic_id"
-        ).unionByName(_partitions(records.sparkSession, known, new, topic_ids, since_ms), allowMissingColumns=True)
+        folded = fold.fold(fold.say(heard, decoder, topic_ids), complete)
+        rows = [
+            # `kill` carries the offset that the batch was cut by (see MERGE)
+            (topic, partition, bytearray(), fold.OFFSET, max(end, known.get((topic, partition), 0)),
+             known.get((topic, partition), -1), end if whole else complete.get((topic, partition), -1), since_ms,
+             topic_ids.get(topic))
+            for (topic, partition), end in ends.items() if end >= known.get((topic, partition), 0)
+        ]  # fmt: skip
+        offsets = records.sparkSession.createDataFrame(
+            rows,
+            "topic string, partition int, key binary, slot bigint, version bigint, kill bigint, last_offset bigint, "
+            "timestamp bigint, topic_id string",
+        )
+        news = folded.selectExpr("*", "CAST(NULL AS STRING) AS topic_id", f"{str(whole).lower()} AS whole")
+        news = news.unionByName(offsets, allowMissingColumns=True)
         if known:
             self._merge(news)
         else:
             self._fill(news)
+        if whole and complete != known:
+            # It was behind and is not any more: the dead rows have done their work.
+            self.spark.sql(f"DELETE FROM {self.table} WHERE slot = {fold.WORD} AND NOT pending AND NOT adrift")
 
     def _fill(self, news: DataFrame) -> None:
         """The first batch. It overwrites: whatever another writer did meanwhile, the table is one batch's truth."""
@@ -230,15 +210,6 @@ class Book:
 
     # Upkeep, away from the firing path
 
-    def forget_settled(self, settled: fold.Offsets) -> None:
-        """Removes dead rows that nothing can raise any more."""
-        known = self.offsets()
-        settled = {each: offset for each, offset in settled.items() if offset <= known.get(each, -1)}
-        if settled:
-            self.spark.sql(f"""
-                DELETE FROM {self.table} WHERE wake < 0 AND slot = {fold.WORD} AND NOT pending AND NOT adrift
-                AND kill < {fold.by_partition(settled, -1)}""")
-
     def tidy(self) -> None:
         """Joins small files and removes those that no page can be reading."""
         try:
@@ -248,22 +219,6 @@ class Book:
             if not _conflict(error):
                 raise
             log.info("the book was written meanwhile, tidied up next time: %s", _first_line(error))
-
-
-def _partitions(
-    spark: SparkSession, known: fold.Offsets, new: fold.Offsets, topic_ids: Mapping[str, str], since_ms: int
-) -> DataFrame:
-    """The offset rows; `kill` carries the offset that the batch was cut by (see MERGE)."""
-    rows = [
-        (topic, partition, bytearray(), fold.OFFSET, offset, known.get((topic, partition), -1), since_ms,
-         topic_ids.get(topic))
-        for (topic, partition), offset in new.items()
-    ]  # fmt: skip
-    return spark.createDataFrame(
-        rows,
-        "topic string, partition int, key binary, slot bigint, version bigint, kill bigint, timestamp bigint, "
-        "topic_id string",
-    )
 
 
 # A row is pending, adrift (rule 4), dead; n is the news, `version` and `kill` the combined ones. The last record of a key
@@ -282,14 +237,19 @@ def _adrift(version: str, kill: str) -> str:
 
 
 def _over(version: str, kill: str) -> str:
-    """Nothing is left to be said of this word: not even a repeat can come."""
+    """Nothing is left to be said of this word."""
     return f"""(n.slot = {fold.WORD} AND NOT {_pending(version, kill)} AND NOT {_adrift(version, kill)}
-        AND ({kill} < n.settled OR {kill} = -1))"""
+        AND (n.whole OR {kill} = -1))"""
+
+
+def _kill(version: str, kill: str) -> str:
+    """A dead row whose last record is a repeat: what it repeats is over, even if nothing else is known of it."""
+    return f"CASE WHEN {version} <= {kill} AND n.last_kind = 'R' THEN greatest({kill}, n.last_version) ELSE {kill} END"
 
 
 def _wake(version: str, kill: str, due: str) -> str:
     pending, adrift = _pending(version, kill), _adrift(version, kill)
-    return f"CASE WHEN n.slot = {fold.OFFSET} THEN NULL WHEN {pending} AND NOT {adrift} THEN {due} ELSE -1L END"
+    return f"CASE WHEN {adrift} OR n.slot >= 0 THEN -1L WHEN {pending} THEN {due} END"
 
 
 _CONFLICT = "almanac: the offsets moved since the batch was cut"
@@ -300,13 +260,14 @@ _BOTH = ("greatest(b.version, n.version)", "greatest(b.kill, n.kill)")
 _KEPT = f"""CASE WHEN n.slot = {fold.OFFSET} THEN true WHEN n.slot = {fold.WORD} THEN NOT {_over(*_FRESH)}
     ELSE n.last_kind = 'G' END"""
 _PAYLOAD = ("value", "headers", "target", "due", "timestamp")
+_DEAD = {"headers": f"ELSE CAST(array() AS {fold.HEADERS})"}  # a list is never null: readers need not ask
 _LIVE = f"(n.slot <> {fold.WORD} OR n.version > n.kill)"
 _INSERT: Mapping[str, str] = {
     **{name: f"n.{name}" for name in COLUMNS},
-    **{name: f"CASE WHEN {_LIVE} THEN n.{name} END" for name in _PAYLOAD},
+    **{name: f"CASE WHEN {_LIVE} THEN n.{name} {_DEAD.get(name, '')} END" for name in _PAYLOAD},
     "version": f"""CASE WHEN n.slot = {fold.OFFSET} AND n.kill <> -1 THEN raise_error('{_CONFLICT}')
         ELSE n.version END""",
-    "kill": f"CASE WHEN n.slot = {fold.OFFSET} THEN -1L ELSE n.kill END",
+    "kill": f"CASE WHEN n.slot = {fold.WORD} THEN {_kill(*_FRESH)} ELSE -1L END",
     "pending": _pending(*_FRESH),
     "adrift": _adrift(*_FRESH),
     "wake": _wake(*_FRESH, "n.due"),
@@ -316,11 +277,12 @@ _INSERT: Mapping[str, str] = {
 def _update() -> dict[str, str]:
     """A word's row: the batch's word if it is newer, else the old one stays; dead ones lose their payload."""
     payload = {
-        name: f"CASE WHEN NOT {_pending(*_BOTH)} THEN NULL WHEN n.version > b.version THEN n.{name} ELSE b.{name} END"
+        name: f"""CASE WHEN {_pending(*_BOTH)} THEN CASE WHEN n.version > b.version THEN n.{name} ELSE b.{name} END
+            {_DEAD.get(name, "")} END"""
         for name in _PAYLOAD
     }
     return {
-        "version": _BOTH[0], "kill": _BOTH[1], "pending": _pending(*_BOTH), "adrift": _adrift(*_BOTH),
+        "version": _BOTH[0], "kill": _kill(*_BOTH), "pending": _pending(*_BOTH), "adrift": _adrift(*_BOTH),
         "wake": _wake(*_BOTH, "CASE WHEN n.version > b.version THEN n.due ELSE b.due END"),
         "last_offset": "n.last_offset", "last_kind": "n.last_kind", **payload,
     }  # fmt: skip
@@ -337,7 +299,7 @@ MERGE INTO {{table}} AS b USING almanac_news AS n
 ON b.topic = n.topic AND b.partition = n.partition AND b.slot = n.slot AND b.key <=> n.key
 WHEN MATCHED AND n.slot = {fold.OFFSET} THEN UPDATE SET
     b.version = CASE WHEN b.version = n.kill THEN n.version ELSE raise_error('{_CONFLICT}') END,
-    b.timestamp = n.timestamp, b.topic_id = n.topic_id
+    b.timestamp = n.timestamp, b.last_offset = n.last_offset, b.topic_id = n.topic_id
 WHEN MATCHED AND n.slot >= 0 AND n.last_kind = 'D' THEN DELETE
 WHEN MATCHED AND {_over(*_BOTH)} THEN DELETE
 WHEN MATCHED AND n.slot = {fold.WORD} THEN UPDATE SET {_assignments(_update())}

@@ -23,7 +23,7 @@ class Config:
     folder: Path
     port: int = 9092
     controller_port: int = 9093
-    host: str = "127.0.0.1"  # not `localhost`: clients would try ::1 first, and lose 100 ms at each connection
+    host: str = "127.0.0.1"  # not `localhost`: where that is ::1 too, clients may try that first
     heap_mb: int = 768
     sasl: Sasl | None = None
 

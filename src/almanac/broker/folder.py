@@ -73,8 +73,7 @@ def format_data(config: Config, command: list[str]) -> None:
         properties = Path(name) / "broker.properties"
         data = Path(name) / "data"
         configs.write(properties, configs.properties(config, data))
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        tool = [*command, "kafka.tools.StorageTool", "format", "--cluster-id", cluster_id, "--config", str(properties)]
+        tool = [*command, "kafka.tools.StorageTool", "format", "--config", str(properties), "--cluster-id", new_id()]
         if config.sasl:
             tool += ["--add-scram", _scram(config.sasl)]
         said = subprocess.run(tool, capture_output=True, text=True, stdin=subprocess.DEVNULL, start_new_session=True)
@@ -83,6 +82,13 @@ def format_data(config: Config, command: list[str]) -> None:
                 raise reasons.disk_full(config)
             raise errors.BrokerDied(f"The embedded Kafka could not format {config.data}:\n{said.stdout}{said.stderr}")
         data.rename(config.data)
+
+
+def new_id() -> str:
+    """A cluster's id as Kafka makes them: never with a dash in front, which its tools would take for an option."""
+    while (made := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        pass
+    return made
 
 
 def _scram(sasl: Sasl) -> str:

@@ -24,9 +24,9 @@ def up(settings: Settings) -> None:
 
     Example: [bold]almanac up --kafka-port 9092 --data-folder ./var[/bold]
     """
-    from almanac import runner  # brings Spark, which the other commands do without
+    from almanac import service  # brings Spark, which the other commands do without
 
-    runner.up(settings)
+    service.up(settings)
 
 
 @common.command(*_ENGINE)
@@ -35,6 +35,6 @@ def run(settings: Settings) -> None:
 
     Example: [bold]BOOTSTRAP_SERVERS=kafka:9092 almanac run --schedules-topics schedules,invoices[/bold]
     """
-    from almanac import runner  # brings Spark, which the other commands do without
+    from almanac import service  # brings Spark, which the other commands do without
 
-    runner.run(settings)
+    service.run(settings)

@@ -1,0 +1,147 @@
+"""`almanac up` and `almanac run`: a runner in the foreground, until a signal or a later owner ends it.
+
+Exit codes: 0 after Ctrl-C or SIGTERM, 3 when another scheduler of the group took over; the rest in `errors`.
+"""
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+
+import psutil
+from rich.console import Console
+from rich.live import Live
+
+from almanac import board, broker
+from almanac.runner import Runner
+from almanac.settings import Settings
+
+log = logging.getLogger("almanac.service")
+
+STOP_SECONDS = 9.0  # what has not ended by then is killed
+LINE_SECONDS = 10.0  # between status lines where there is no terminal
+
+
+def up(settings: Settings) -> None:
+    """An embedded Kafka and the scheduler on it."""
+    folder = Path(settings.data_folder).expanduser().absolute()
+    stop = _stopped_by_signal()
+    config = broker.Config(folder=folder / "kafka", port=settings.kafka_port, controller_port=settings.kafka_port + 1)
+    kafka = broker.Broker(config)
+    try:
+        kafka.start(_say)
+        mine = settings.replaced(bootstrap_servers=kafka.bootstrap_servers)
+        (folder / "log").mkdir(parents=True, exist_ok=True)
+        _serve(Runner(mine, progress=_say), stop, lambda: kafka.check(), folder / "log" / "spark.log")
+    finally:
+        kafka.stop()
+
+
+def run(settings: Settings) -> None:
+    """The scheduler on an existing Kafka."""
+    _serve(Runner(settings, progress=_say), _stopped_by_signal(), lambda: None, None)
+
+
+def _serve(runner: Runner, stop: threading.Event, check: Callable[[], None], spark_log: Path | None) -> None:
+    starting = threading.Thread(target=_start, args=(runner, stop, spark_log), daemon=True)
+    try:
+        starting.start()
+        while starting.is_alive() and not stop.is_set():
+            starting.join(0.1)
+            check()
+        if not stop.is_set():
+            _watch(runner, stop, check)
+    finally:
+        _say("Stopping")
+        _not_longer_than(STOP_SECONDS)
+        runner.close()
+        _say("Stopped")
+    if runner.failure is not None:
+        raise runner.failure
+
+
+def _start(runner: Runner, stop: threading.Event, spark_log: Path | None) -> None:
+    try:
+        with _stderr_to(spark_log):
+            runner.start()
+    except BaseException as error:
+        if not stop.is_set():
+            runner.failure = error
+            stop.set()
+
+
+def _watch(runner: Runner, stop: threading.Event, check: Callable[[], None]) -> None:
+    settings = runner.settings
+    title = f"Almanac: group {settings.group_id} on {settings.bootstrap_servers}, {', '.join(settings.topics)}"
+    seen = board.Board(title)
+    console = Console()
+    if not console.is_terminal:
+        _say(f"Up: {title}")
+        while not stop.is_set() and not runner.wait(0):
+            _say(seen.line(seen.overview(runner.pending_in_book, runner.statuses)))
+            _wait(runner, stop, check, LINE_SECONDS)
+        return
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        while not stop.is_set() and not runner.wait(0):
+            statuses = runner.statuses
+            live.update(seen.picture(seen.overview(runner.pending_in_book, statuses), statuses), refresh=True)
+            _wait(runner, stop, check, 0.5)
+
+
+def _wait(runner: Runner, stop: threading.Event, check: Callable[[], None], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not stop.wait(0.2) and not runner.wait(0):
+        check()
+
+
+def _stopped_by_signal() -> threading.Event:
+    stop = threading.Event()
+
+    def told(number: int, _: FrameType | None) -> None:
+        if stop.is_set():  # a second Ctrl-C: at once
+            _end_now(130)
+        stop.set()
+
+    signal.signal(signal.SIGINT, told)
+    signal.signal(signal.SIGTERM, told)
+    return stop
+
+
+def _not_longer_than(seconds: float) -> None:
+    """Whatever hangs while stopping, nothing is left running."""
+    timer = threading.Timer(seconds, _end_now, (1,))
+    timer.daemon = True
+    timer.start()
+
+
+def _end_now(code: int) -> None:
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            child.kill()
+    os._exit(code)
+
+
+@contextmanager
+def _stderr_to(path: Path | None) -> Iterator[None]:
+    """What is started inside (Spark's JVM, its Python workers) writes its errors to that file, not over the status."""
+    if path is None:
+        yield
+        return
+    kept = os.dup(2)
+    with path.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stdout, flush=True)

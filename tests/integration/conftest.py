@@ -1,0 +1,27 @@
+"""What the tests with a real Spark share."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from almanac import jars
+from almanac.book import session, table
+from almanac.settings import Settings
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One session for all tests: to start it takes seconds."""
+    started = session.session(Settings(group_id="tests"), 0, jars.spark_jars())
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def book(spark: SparkSession, tmp_path: Path) -> table.Book:
+    """An empty book."""
+    made = table.Book(str(tmp_path / "group"), spark)
+    made.create()
+    return made

@@ -1,0 +1,292 @@
+"""The book's fold is the wheel's, whatever the batches; its offsets guard it (rule 10)."""
+
+import base64
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import logs
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from logs import DUE, TOPIC, TOPIC_ID, frame, record, schedule
+from pyspark.sql import SparkSession
+
+from almanac import errors, words
+from almanac.book import decoders, fold, read, session, table
+from almanac.record import Record
+
+IDS = {TOPIC: TOPIC_ID}
+ETF1 = decoders.named("etf1")
+VECTORS = Path(__file__).parents[1] / "vectors" / "etf1.json"
+
+
+def take(book: table.Book, records: list[Record], end: int, *, whole: bool = True, **options: Any) -> None:
+    book.take(frame(book.spark, records), {(TOPIC, 0): end}, ETF1, IDS, whole=whole, **options)
+
+
+def rows(book: table.Book) -> list[dict[str, Any]]:
+    found = book.spark.sql(f"SELECT * FROM {book.table} WHERE slot <> {fold.OFFSET} ORDER BY key, slot").collect()
+    return [row.asDict(recursive=True) for row in found]
+
+
+def pending(book: table.Book) -> dict[bytes, int]:
+    return {bytes(row["key"]): row["version"] for row in rows(book) if row["pending"]}
+
+
+def truth(book: table.Book) -> logs.Truth:
+    found = logs.Truth()
+    for row in rows(book):
+        key = (row["partition"], bytes(row["key"] or b""))
+        if row["slot"] >= 0:
+            found.garbage.add((row["partition"], row["slot"]))
+        if row["pending"]:
+            headers = [(h["name"], None if h["value"] is None else bytes(h["value"])) for h in row["headers"]]
+            value = bytes(row["value"])
+            original = Record(TOPIC, key[0], row["version"], row["timestamp"], key[1], value, headers)
+            found.pending[key] = (original, row["due"])
+        if row["adrift"]:
+            found.adrift.add(key)
+    return found
+
+
+# The fold
+
+
+@pytest.mark.timeout(600)
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 1 << 32), batches=st.integers(1, 4), wholes=st.integers(0, 15))
+def test_the_fold_equals_the_statement_of_the_rules(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int, batches: int, wholes: int
+) -> None:
+    """Two hundred logs at once, one per partition, each cut at random; a Spark job costs more than its rows."""
+    chance = random.Random(seed)
+    all_logs = {p: logs.log(chance, p, chance.randint(1, 14)) for p in range(200)}
+    book = table.Book(str(tmp_path_factory.mktemp("group")), spark)
+    book.create()
+    cuts = {p: sorted(chance.randint(0, 30) for _ in range(batches - 1)) + [40] for p in all_logs}
+    for batch in range(batches):
+        ends = {(TOPIC, p): cuts[p][batch] for p in all_logs}
+        # a replayed batch begins before the book's offsets: what lies below them is dropped
+        heard = [r for p, each in all_logs.items() for r in each if r.offset < ends[TOPIC, p]]
+        book.take(frame(spark, heard), ends, ETF1, IDS, whole=bool(wholes >> batch & 1))
+    assert truth(book) == logs.truth(r for each in all_logs.values() for r in each)
+
+
+def test_golden_cases_decode_as_the_peer_reads_them(spark: SparkSession) -> None:
+    cases = json.loads(VECTORS.read_text())
+    unpack = lambda text: None if text is None else base64.b64decode(text)  # noqa: E731
+    records = []
+    for number, case in enumerate(cases):
+        each = case["record"]
+        headers = [(name, unpack(value)) for name, value in each["headers"]]
+        key, value = unpack(each["key"]), unpack(each["value"])
+        records.append(Record(TOPIC, number, each["offset"], each["timestamp_ms"], key, value, headers))
+    heard = frame(spark, records).selectExpr(
+        "* except (timestamp, headers)", "unix_millis(timestamp) AS timestamp",
+        "coalesce(headers, CAST(array() AS array<struct<key:string,value:binary>>)) AS headers",
+    )  # fmt: skip
+    said = {row.partition: row for row in fold.say(heard, ETF1, IDS).collect()}
+    for number, case in enumerate(cases):
+        row, expect = said[number], case["expect"]
+        match expect["kind"]:
+            case "schedule":
+                found = (row.kind, row.due, row.target, row.version)
+                assert found == ("S", expect["due_ms"], expect["target"]["topic"], 42), case["name"]
+            case "tombstone" if expect["acks"] is None:
+                assert (row.kind, row.kill) == ("C", 42), case["name"]
+            case "tombstone":
+                assert (row.kind, row.kill) == ("T", expect["acks"]), case["name"]
+            case "invalid":
+                assert row.kind == "G" and expect["reason_mentions"] in row.reason, case["name"]
+            case "outdated":
+                assert row.kind == "S", case["name"]
+
+
+def test_reads_each_record_as_the_wheel_does(spark: SparkSession) -> None:
+    """What is odd about headers, keys and numbers: SQL and Python must agree on every record."""
+    good, ours = schedule(), words.TOPIC_ID
+    numbers = (b"0", b"007", b" 1", b"1\n", b"+1", b"1_0", "١".encode(), b"\xff", b"", None, b"9" * 15, b"9" * 18, b"9" * 19)
+    cases: list[tuple[bytes | None, bytes | None, logs.Headers]] = [
+        (b"", b"v", good), (None, b"v", good), (b"", None, []), (None, None, [("almanac-disposes", b"1")]),
+        (b"k", b"v", [*good, ("scheduler-epoch", b"soon")]), (b"k", b"v", [("scheduler-epoch", b"soon"), *good]),
+        (b"k", b"v", [("scheduler-epoch-ms", b""), *good]), (b"k", b"v", [("scheduler-epoch-ms", b"253402300799999"), *good]),
+        (b"k", b"v", [("scheduler-epoch-ms", b"253402300800000"), *good]), (b"k", b"v", [*good, ("\ufffd", b"")]),
+        (b"k", None, [("\ufffd", b"")]), (b"k", b"v", [*good, (ours, b"other"), ("almanac-version", b"1")]),
+        (b"k", None, [(ours, b"other"), ("almanac-acks", b"x")]), (b"k", None, [(ours, None), ("almanac-acks", b"1")]),
+        (b"k", b"v", [*good, ("almanac-version", b"3")]), (b"k", b"v", [*good, ("almanac-anything", b"3")]),
+        (b"k", b"v", [*good, ("almanac-version", b"99"), ("almanac-timestamp", b"5")]),
+        *((b"k", b"v", schedule(target=name)) for name in (b".", b"..", b"a" * 249, b"a" * 250, b"a\n", b"a/b", b"", "ä".encode())),
+        *((b"k", b"v", [("scheduler-target-topic", b"t"), (name, number)])
+          for name in ("scheduler-epoch", "scheduler-epoch-ms") for number in numbers),
+        *((b"k", None, [(name, number)])
+          for name in ("almanac-acks", "almanac-version", "almanac-disposes", "almanac-timestamp") for number in numbers),
+        *((b"k", b"v", [*good, ("almanac-version", b"3"), ("almanac-timestamp", number)]) for number in numbers),
+    ]  # fmt: skip
+    records = [record(50, *case, partition=number) for number, case in enumerate(cases)]
+    heard = frame(spark, records).selectExpr(
+        "* except (timestamp, headers)", "unix_millis(timestamp) AS timestamp",
+        "coalesce(headers, CAST(array() AS array<struct<key:string,value:binary>>)) AS headers",
+    )  # fmt: skip
+    said = {row.partition: row for row in fold.say(heard, ETF1, IDS).collect()}
+    for number, each in enumerate(records):
+        row = said[number]
+        match words.read(each, logs.FORM, TOPIC_ID):
+            case words.Word(version, original, planned, by_us):
+                found = (row.kind, row.version, row.due, row.target, row.timestamp)
+                wanted = ("R" if by_us else "S", version, planned.due, planned.target, original.timestamp)
+            case words.Kill(version, by_us):
+                found, wanted = (row.kind in "TX", row.kind in "CTX", row.kill), (by_us, True, version)
+            case words.Disposal(of):
+                found, wanted = (row.kind, row.disposes), ("D", of)
+            case words.Garbage(_, reason):
+                found, wanted = (row.kind, row.reason.partition(":")[0]), ("G", reason.partition(":")[0])
+        assert found == wanted, each
+
+
+# Rule 10
+
+
+@pytest.mark.rule(10)
+def test_a_replayed_batch_does_not_raise_the_dead(book: table.Book) -> None:
+    said = [record(0, b"a", b"v", schedule()), record(1, b"b", b"v", schedule())]
+    over = record(2, b"a", None, words.acknowledgement(0, TOPIC_ID))
+    take(book, said, 2)
+    take(book, [over], 4)
+    assert pending(book) == {b"b": 1}
+    take(book, said, 2)  # the checkpoint was older than the book
+    take(book, [*said, over], 4)  # an overlap
+    assert pending(book) == {b"b": 1}
+    assert book.offsets() == {(TOPIC, 0): 4}
+
+
+@pytest.mark.rule(10)
+def test_a_second_writer_makes_a_batch_begin_again(book: table.Book, monkeypatch: pytest.MonkeyPatch) -> None:
+    said, over = record(0, b"a", b"v", schedule()), record(1, b"a", None, words.acknowledgement(0, TOPIC_ID))
+    take(book, [record(0, b"x", b"v", schedule())._replace(offset=0)], 0)  # a partition at offset 0
+    stale, attempts = book.position(), []
+    take(book, [said, over], 2)  # the other writer: fired and forgotten
+
+    def position() -> table.Position:
+        attempts.append(1)
+        return stale if len(attempts) == 1 else table.Book.position(book)
+
+    monkeypatch.setattr(book, "position", position)
+    take(book, [said], 1)
+    assert len(attempts) == 2
+    assert pending(book) == {}
+    assert table.Book.position(book).offsets == {(TOPIC, 0): 2}
+
+
+def test_a_late_repeat_does_not_raise_the_dead(book: table.Book) -> None:
+    take(book, [record(0, b"a", b"v", schedule())], 1)
+    take(book, [record(1, b"a", None, words.acknowledgement(0, TOPIC_ID))], 2)
+    assert rows(book) == []
+    late = record(2, b"a", b"v", [*schedule(), *words.repeat(0, logs.SINCE, TOPIC_ID)])
+    take(book, [late], 3)
+    (row,) = rows(book)
+    assert (row["pending"], row["adrift"], row["kill"], row["wake"]) == (False, True, 0, -1)
+    take(book, [record(3, b"a", None, words.repeat(0, None, TOPIC_ID))], 4)
+    assert rows(book) == []
+
+
+def test_a_repeat_whose_original_the_cleaner_took_is_a_word(book: table.Book) -> None:
+    take(book, [], 8, whole=False)  # the first part of a rebuild: the log goes on
+    take(book, [record(9, b"a", b"v", [*schedule(), *words.repeat(5, 7, TOPIC_ID)])], 10)
+    (row,) = rows(book)
+    assert (row["pending"], row["adrift"], row["version"], row["timestamp"]) == (True, False, 5, 7)
+
+
+def test_the_offset_moves_without_records(book: table.Book) -> None:
+    take(book, [], 3)
+    take(book, [], 7)  # markers and aborted records only
+    assert book.offsets() == {(TOPIC, 0): 7}
+
+
+# Trust
+
+
+def test_when_the_book_is_not_trusted(book: table.Book, spark: SparkSession) -> None:
+    where = (TOPIC, 0)
+    starts, ends, day = {where: 0}, {where: 10}, {TOPIC: 86_400_000}
+    take(book, [record(0, b"a", b"v", schedule())], 10, since_ms=1_000)
+    assert book.distrust(IDS, starts, ends, day, now_ms=86_400_000) is None
+    assert book.distrust(IDS, starts, ends, day, now_ms=1 << 50) is None, "nothing was written since: any age is good"
+    reasons = {
+        "old": book.distrust(IDS, starts, {where: 11}, day, now_ms=86_402_000),
+        "made anew": book.distrust({TOPIC: "other"}, starts, ends, day),
+        "begins at offset 11": book.distrust(IDS, {where: 11}, {where: 11}, day),
+        "ends at offset 9": book.distrust(IDS, starts, {where: 9}, day),
+    }
+    for text, reason in reasons.items():
+        assert reason is not None and text in reason
+    spark.sql(f"ALTER TABLE {book.table} SET TBLPROPERTIES ('almanac.schema' = '99')")
+    assert "schema version is 99" in (book.distrust(IDS, starts, ends, day) or "")
+
+
+@pytest.mark.parametrize("how", ["missing", "truncated", "log"])
+def test_a_damaged_book_is_not_trusted(book: table.Book, how: str) -> None:
+    take(book, [record(0, b"a", b"v", schedule())], 1)
+    for file in Path(book.path).glob("*.parquet"):
+        file.unlink() if how == "missing" else file.write_bytes(file.read_bytes()[:100]) if how == "truncated" else None
+    if how == "log":
+        for file in (Path(book.path) / "_delta_log").glob("*.json"):
+            file.write_text("{")
+    for checksum in Path(book.path).rglob(".*.crc"):
+        checksum.unlink()
+    reason = book.distrust(IDS, {}, {}, {})
+    assert reason is not None and "cannot be read" in reason
+    book.drop()
+    assert book.distrust(IDS, {}, {}, {}) == "there is none yet"
+    book.create()
+    assert book.offsets() == {}
+
+
+def test_a_topic_that_left_takes_its_rows_along(book: table.Book) -> None:
+    take(book, [record(0, b"a", b"v", schedule())], 1)
+    book.keep_only([TOPIC])
+    assert pending(book) == {b"a": 0}
+    book.keep_only(["another"])
+    assert rows(book) == []
+    assert book.offsets() == {}
+
+
+def test_tidying_changes_nothing(book: table.Book) -> None:
+    for offset in range(3):
+        take(book, [record(offset, b"%d" % offset, b"v", schedule())], offset + 1)
+    before = rows(book)
+    book.tidy()
+    assert rows(book) == before
+
+
+# Reads for people
+
+
+def test_people_read_without_spark(book: table.Book) -> None:
+    keys = (b"late", b"soon", b"\x00'\xff")
+    said = [record(n, key, b"v%d" % n, schedule(DUE + 10 - n)) for n, key in enumerate(keys)]
+    take(book, [*said, record(3, b"bad", b"v", [])], 4)
+    reader = read.Reader(book.folder)
+    assert reader.count() == 3
+    assert [row.id for row in reader.pending(limit=2)] == [b"\x00'\xff", b"soon"]
+    (found,) = reader.find(b"\x00'\xff")
+    assert (found.due, found.value, found.headers, found.target) == ((DUE + 8) * 1000, b"v2", said[2].headers, "target")
+    assert reader.find(b"nobody") == []
+    assert reader.offsets() == {(TOPIC, 0): 4}
+
+
+def test_a_missing_book_is_said_clearly(tmp_path: Path) -> None:
+    with pytest.raises(read.NoBook, match="when the scheduler runs for the first time"):
+        read.Reader(str(tmp_path))
+
+
+# The session
+
+
+def test_a_hostile_session_is_refused(spark: SparkSession) -> None:
+    session.check(spark)
+    other = spark.newSession()
+    other.conf.set("spark.sql.execution.pyspark.udf.killOnIdleTimeout", "true")
+    with pytest.raises(errors.UsageError, match="killOnIdleTimeout"):
+        session.check(other)
