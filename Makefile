@@ -30,7 +30,7 @@ rules: setup ## take each rule of the protocol out and see its test fail
 
 .PHONY: bench
 bench: setup ## burst, steady and live, against the machine's limit
-	@exec $(BIN)/almanac bench $(ARGS)
+	@exec $(BIN)/almanac bench $(or $(ARGS),all)
 
 .PHONY: lint
 lint: setup ## ruff and mypy

@@ -29,7 +29,7 @@ def record(offset: int, key: bytes | None, value: bytes | None, headers: Headers
 def frame(spark: SparkSession, records: Iterable[Record]) -> DataFrame:
     """The records as Spark's Kafka source gives them."""
     rows = [
-        (r.topic, r.partition, r.offset, datetime.fromtimestamp(r.timestamp / 1000, UTC), r.key, r.value, r.headers or None)
+        r._replace(timestamp=datetime.fromtimestamp(r.timestamp / 1000, UTC), headers=r.headers or None)  # type: ignore[arg-type]
         for r in records
     ]
     return spark.createDataFrame(rows, SCHEMA)
@@ -74,7 +74,7 @@ def _next(chance: random.Random, new: Record, before: list[Record]) -> Record:
 class Truth:
     """What a log says: the pending record of each key, which keys are adrift, what garbage lies about."""
 
-    pending: dict[tuple[int, bytes], tuple[Record, int]] = field(default_factory=dict)  # the original, and when it is due
+    pending: dict[tuple[int, bytes], tuple[Record, int]] = field(default_factory=dict)  # original, due
     adrift: set[tuple[int, bytes]] = field(default_factory=set)
     garbage: set[tuple[int, int]] = field(default_factory=set)
 

@@ -25,7 +25,7 @@ from confluent_kafka import IsolationLevel, KafkaException, Producer
 from confluent_kafka.admin import ResourceType
 from pyspark.sql import SparkSession
 
-from almanac import errors, jars, kafka, ports, shard, sink, tail, topics
+from almanac import errors, jars, kafka, ports, priority, shard, sink, tail, topics
 from almanac.book import ingest, pages, read, session, table
 from almanac.settings import Settings
 
@@ -235,6 +235,8 @@ class Runner:
             ownership.statuses.get(number, {}).get("state") in ("firing", "paused") for number in range(self._shards)
         ):
             self._stopping.wait(0.05)
+        if self._own_session:
+            priority.step_back()
         self._spawn("book", self._follow)
         self._spawn("pages", self._turn_pages)
 

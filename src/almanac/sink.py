@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from almanac import formats, log, ports, shard, tail, wheel, writer
+from almanac import formats, log, ports, priority, shard, tail, wheel, writer
 from almanac.book import pages
 from almanac.clock import Clock
 from almanac.ledger import Ledger
@@ -89,6 +89,7 @@ def turn(job: Job) -> str:
     """Runs one shard's wheel in this process."""
     settings = job.settings
     log.configure(settings)
+    priority.step_forward()
     clock = Clock()
     grace = settings.schedule_grace_interval * 1000
     kinds = {topic: formats.named(name, grace) for topic, name in settings.schedules_topics}

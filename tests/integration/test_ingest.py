@@ -29,7 +29,7 @@ class Feed:
     def __call__(self, *said: tuple[bytes, bytes | None, Headers], partition: int = 0, abort: bool = False) -> None:
         self._producer.begin_transaction()
         for key, value, headers in said:
-            self._producer.produce(self._topic, key=key, value=value, headers=headers, partition=partition)
+            self._producer.produce(self._topic, key=key, value=value, headers=list(headers), partition=partition)
         self._producer.flush(30)
         self._producer.abort_transaction(30) if abort else self._producer.commit_transaction(30)
 
@@ -106,7 +106,8 @@ def test_following_shows_its_progress(
         feed((b"a", None, []), (b"b", b"v", schedule()))
         until(lambda: pending(book) == {b"b"}, 120, "the second merge")
         until(lambda: reader.progress.rows == 3, 60, "the listener's report")
-        assert reader.progress.error is None and reader.progress.behind == 0 and reader.progress.batch_ms > 0
+        assert (reader.progress.error, reader.progress.behind) == (None, 0)
+        assert reader.progress.batch_ms > 0
     finally:
         query.stop()
         reader.close()

@@ -1,11 +1,11 @@
 """The outer ring: what is pending, as a table (rules 3, 4, 5 and 10 in Spark SQL).
 
-    session   the Spark session, with the settings that everything here relies on
-    decoders  what a wire format's headers say, as SQL expressions
-    fold      what a batch of records says about each key, as SQL
-    table     the book: the Delta table, its MERGE, its offsets, whether it can be trusted
-    ingest    the stream from Kafka into the book
-    pages     what falls due soon, as one sorted Parquet file per shard
-    read      reads for people, without Spark
-    views     the same for SQL on Spark: pending, fired, dead_letters
+session   the Spark session, with the settings that everything here relies on
+decoders  what a wire format's headers say, as SQL expressions
+fold      what a batch of records says about each key, as SQL
+table     the book: the Delta table, its MERGE, its offsets, whether it can be trusted
+ingest    the stream from Kafka into the book
+pages     what falls due soon, as one sorted Parquet file per shard
+read      reads for people, without Spark
+views     the same for SQL on Spark: pending, fired, dead_letters
 """

@@ -14,8 +14,8 @@ from almanac.formats import etf1
 class Decoder(NamedTuple):
     """A format in SQL: `texts` are read from the record, `due` from these, `wrong` from both.
 
-    In steps, because Spark computes an expression again wherever it is used. `due` and `target` count only where `wrong`
-    is null.
+    In steps, because Spark computes an expression again wherever it is used. `due` and `target` count only where
+    `wrong` is null.
     """
 
     texts: Mapping[str, str]  # column -> expression over the record
@@ -69,7 +69,8 @@ def _etf1() -> Decoder:
         WHEN NOT when_ms AND NOT when_s
             THEN 'header {etf1.EPOCH} is missing; it says when, in seconds since 1970'
         WHEN due IS NULL THEN concat('header ', {name}, ' is not a whole, positive number: ', {shown("when_text")})
-        WHEN due > {formats.LAST_DUE} THEN concat('header ', {name}, ' lies after the year 9999: ', {shown("when_text")})
+        WHEN due > {formats.LAST_DUE}
+            THEN concat('header ', {name}, ' lies after the year 9999: ', {shown("when_text")})
         WHEN target IS NULL THEN 'header {etf1.TOPIC} is missing; it names the topic to deliver to'
         WHEN NOT target RLIKE r'\A[a-zA-Z0-9._-]{{1,249}}\z' OR target IN ('.', '..')
             THEN concat('header {etf1.TOPIC} is not a legal topic name: ', {shown("target")})

@@ -92,7 +92,8 @@ def say(records: DataFrame, decoder: decoders.Decoder, topic_ids: Mapping[str, s
         "*", "contains(joined, '\ufffd') AS unreadable", f"{ours} AS ours",
         *(f"{expression} AS {column}" for column, expression in decoder.texts.items()),
     )  # fmt: skip
-    due = texts.selectExpr("*", f"{decoder.due} AS due", f"CASE WHEN ours IS NOT NULL THEN struct({numbers}) END AS number")
+    numbered = f"CASE WHEN ours IS NOT NULL THEN struct({numbers}) END AS number"
+    due = texts.selectExpr("*", f"{decoder.due} AS due", numbered)
     kinds = due.selectExpr("*", f"{decoder.wrong} AS wrong").selectExpr("*", f"{kind} AS kind")
     return kinds.selectExpr(
         "topic", "partition", "offset", "key", "value", "kind", "number.disposes", "due", f"{decoder.target} AS target",
@@ -120,11 +121,12 @@ def fold(said: DataFrame, complete: Offsets) -> DataFrame:
         f"if(slot = {WORD}, coalesce(key, X''), key) AS key", "xxhash64(key, partition, slot) AS hash",
         # of two records with one version (a schedule and its repeat) the first counts: it is the original
         f"""CASE WHEN {word} THEN named_struct('version', version, 'early', -offset)
-                 WHEN slot <> {WORD} AND kind = 'G' THEN named_struct('version', offset, 'early', -offset) END AS rank""",
+                 WHEN slot <> {WORD} AND kind = 'G' THEN named_struct('version', offset, 'early', -offset)
+            END AS rank""",
         "struct(due, timestamp, value, headers, marked, target, reason) AS word",
     )  # fmt: skip
-    # The rows are too wide to be aggregated by hashing: Spark sorts them. Brought together first they are sorted once, not
-    # before and after the exchange; and by a number first, which it compares without looking at the keys.
+    # The rows are too wide to be aggregated by hashing: Spark sorts them. Brought together first they are sorted once,
+    # not before and after the exchange; and by a number first, which it compares without looking at the keys.
     rows.repartition("hash").createOrReplaceTempView("almanac_said")
     folded = rows.sparkSession.sql("""
         SELECT topic, partition, key, slot,

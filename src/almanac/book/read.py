@@ -53,7 +53,9 @@ class Reader:
         try:
             self._table = DeltaTable(path, version=version)
         except TableNotFoundError:
-            raise NoBook(f"There is no book at {path} yet. It is made when the scheduler runs for the first time.") from None
+            raise NoBook(
+                f"There is no book at {path} yet. It is made when the scheduler runs for the first time."
+            ) from None
         except (DeltaError, OSError) as error:
             raise BookError(
                 f"The book at {path} cannot be read: {error}. It is a cache: remove the folder and start the scheduler."
@@ -110,9 +112,9 @@ class Reader:
         )
         return [_pending(row) for row in rows]
 
-    def find(self, id: bytes) -> list[Pending]:
+    def find(self, schedule_id: bytes) -> list[Pending]:
         """The pending schedules of that id: one at most in each partition of each topic."""
-        rows = self._rows(f"SELECT {_COLUMNS} FROM book WHERE pending AND key = decode('{id.hex()}', 'hex')")
+        rows = self._rows(f"SELECT {_COLUMNS} FROM book WHERE pending AND key = decode('{schedule_id.hex()}', 'hex')")
         return [_pending(row) for row in rows]
 
 

@@ -108,8 +108,10 @@ def check(spark: SparkSession) -> None:
         value = spark.conf.get(key, wanted)
         if value != wanted:
             problems.append(f"{key}={value}: must be {wanted}, as {why}")
-    for key in ("spark.sql.extensions", "spark.sql.catalog.spark_catalog"):
-        if ALWAYS[key] not in (spark.conf.get(key, "") or ""):
-            problems.append(f"{key} lacks {ALWAYS[key]}: the book is a Delta table")
+    problems += [
+        f"{key} lacks {ALWAYS[key]}: the book is a Delta table"
+        for key in ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
+        if ALWAYS[key] not in (spark.conf.get(key, "") or "")
+    ]
     if problems:
         raise errors.UsageError("This Spark session cannot run the scheduler:\n  " + "\n  ".join(problems))

@@ -114,7 +114,7 @@ class Book:
             if topic not in topic_ids:
                 continue  # no longer a schedules topic: `keep_only` takes it out
             if position.topic_ids[topic] != topic_ids[topic]:
-                return f"topic {topic} was made anew (id {topic_ids[topic]}, the book knows {position.topic_ids[topic]})"
+                return f"topic {topic} was made anew: its id is {topic_ids[topic]}, was {position.topic_ids[topic]}"
             if offset < starts.get((topic, partition), 0):
                 return f"{name}: the log begins at offset {starts[topic, partition]}, the book stands at {offset}"
             if offset > ends.get((topic, partition), offset):
@@ -221,8 +221,8 @@ class Book:
             log.info("the book was written meanwhile, tidied up next time: %s", _first_line(error))
 
 
-# A row is pending, adrift (rule 4), dead; n is the news, `version` and `kill` the combined ones. The last record of a key
-# is always the news': the batch was cut at the book's offsets.
+# A row is pending, adrift (rule 4) or dead; n is the news, `version` and `kill` the combined ones. The last record of a
+# key is always the news': the batch was cut at the book's offsets.
 
 
 def _pending(version: str, kill: str) -> str:

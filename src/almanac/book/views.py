@@ -13,7 +13,7 @@ _HEADER = "CAST(get(headers.value, CAST(array_position(headers.key, '{0}') - 1 A
 def create(
     spark: SparkSession, book: table.Book, kafka: Mapping[str, str], history_topic: str, dead_letters_topic: str
 ) -> None:
-    """Makes the temporary views of this session. `kafka`: the clients' Java properties. An empty topic makes no view."""
+    """Makes the session's temporary views. `kafka`: the clients' Java properties. An empty topic makes no view."""
     spark.sql(f"""
         CREATE OR REPLACE TEMPORARY VIEW pending AS
         SELECT topic, partition, key AS id, timestamp_millis(due) AS due, target, value, headers, version AS offset,
@@ -27,7 +27,8 @@ def create(
         ).createOrReplaceTempView("fired")  # fmt: skip
     if dead_letters_topic:
         _topic(spark, kafka, dead_letters_topic).selectExpr(
-            "key AS id", f"{_HEADER.format('almanac-reason')} AS reason", f"{_HEADER.format('almanac-detail')} AS detail",
+            "key AS id", f"{_HEADER.format('almanac-reason')} AS reason",
+            f"{_HEADER.format('almanac-detail')} AS detail",
             f"{_HEADER.format('almanac-source')} AS source", "timestamp", "value", "headers",
         ).createOrReplaceTempView("dead_letters")  # fmt: skip
 

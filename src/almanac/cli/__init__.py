@@ -4,11 +4,12 @@ scheduler.py    up, run
 schedules.py    schedule, cancel
 questions.py    ls, explain
 upkeep.py       topics apply, doctor, config, version
+bench.py        bench burst, steady, live, all
 """
 
 import typer
 
-from almanac.cli import questions, scheduler, schedules, upkeep
+from almanac.cli import bench, questions, scheduler, schedules, upkeep
 
 app = typer.Typer(
     name="almanac",
@@ -33,6 +34,13 @@ app.command()(upkeep.version)
 topics = typer.Typer(help="The topics of the scheduler.", no_args_is_help=True, rich_markup_mode="rich")
 topics.command("apply")(upkeep.topics_apply)
 app.add_typer(topics, name="topics")
+
+measures = typer.Typer(help="How fast and how late.", no_args_is_help=True, rich_markup_mode="rich")
+measures.command()(bench.burst)
+measures.command()(bench.steady)
+measures.command()(bench.live)
+measures.command("all")(bench.everything)
+app.add_typer(measures, name="bench")
 
 
 def main() -> None:

@@ -1,0 +1,32 @@
+"""Who gets the processor first on one machine: wheels and Kafka, then the book.
+
+Merges and pages are work of many seconds that nobody waits for. In local mode they run in threads of one JVM; the wheels
+are processes of their own. So the JVM's threads step back, once the wheels have been started (these inherit).
+"""
+
+import logging
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+log = logging.getLogger("almanac.priority")
+
+BACKGROUND = 15
+
+
+def step_back() -> None:
+    """Puts the threads of this process's Spark JVM behind everything else. Does nothing where that is not possible."""
+    for child in psutil.Process().children():
+        with suppress(psutil.Error, OSError):
+            if "org.apache.spark.deploy.SparkSubmit" in child.cmdline():
+                for thread in Path(f"/proc/{child.pid}/task").iterdir():
+                    os.setpriority(os.PRIO_PROCESS, int(thread.name), BACKGROUND)
+
+
+def step_forward() -> None:
+    """For a wheel whose process was started late, by a JVM that had stepped back already. Takes a right that few have."""
+    if os.getpriority(os.PRIO_PROCESS, 0) > 0:
+        with suppress(PermissionError):
+            os.setpriority(os.PRIO_PROCESS, 0, 0)

@@ -1,0 +1,62 @@
+"""The documentation says what the code says. `python tests/unit/test_docs.py` writes the table of settings anew."""
+
+import re
+from pathlib import Path
+
+from almanac import errors, passthrough, runner, settings, topics
+from almanac.settings import Settings
+
+RUNNING = Path(__file__).parents[2] / "docs" / "running.md"
+TABLE = re.compile(r"(<!-- settings[^\n]*-->\n).*?(<!-- /settings -->)", re.DOTALL)
+
+
+def table() -> str:
+    """Every setting: its variable, default, meaning, and what is allowed."""
+    lines = ["| setting | default | what | allowed |", "|---|---|---|---|"]
+    for name in settings.NAMES:
+        field = Settings.model_fields[name]
+        section = passthrough.SECTIONS.get(name)
+        called = (
+            f"`{section}` in the file" if section else " or ".join(f"`{each}`" for each in settings.environment(name))
+        )
+        cells = (called, default(name), str(field.description), settings.allowed(name))
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def default(name: str) -> str:
+    value = Settings.model_fields[name].default
+    if name == "schedules_topics":
+        value = ",".join(topic for topic, _ in value)
+    return "" if value in (None, (), {}) else f"`{passthrough.text(value)}`"
+
+
+def test_the_table_of_settings() -> None:
+    found = TABLE.search(RUNNING.read_text(encoding="utf-8"))
+    assert found is not None
+    assert found[0] == f"{found[1]}{table()}{found[2]}", "stale: run `python tests/unit/test_docs.py`"
+
+
+def test_every_exit_code() -> None:
+    def below(kind: type[errors.AlmanacError]) -> set[int]:
+        return {kind.exit_code}.union(*(below(each) for each in kind.__subclasses__()))
+
+    documented = set(re.findall(r"^\| (\d+) \|", RUNNING.read_text(encoding="utf-8"), re.MULTILINE))
+    assert runner.Replaced in errors.AlmanacError.__subclasses__()
+    assert {str(code) for code in below(errors.AlmanacError)} <= documented
+
+
+def test_the_configuration_of_every_topic() -> None:
+    text = RUNNING.read_text(encoding="utf-8")
+    for spec in topics.wanted(Settings()):
+        missing = [f"{key}={value}" for key, value in spec.configs.items() if f"`{key}={value}`" not in text]
+        assert not missing, spec.name
+
+
+def main() -> None:
+    text = RUNNING.read_text(encoding="utf-8")
+    RUNNING.write_text(TABLE.sub(lambda found: f"{found[1]}{table()}{found[2]}", text), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
