@@ -77,10 +77,15 @@ class Application:
         """Sends the signal to it (or to one of its children) and returns its exit code. Nothing may be left."""
         family = self.family()
         os.kill(pid or self.pid, number)
-        code = self._process.wait(STOP_S)
+        code = self.ended(STOP_S)
         _, left = psutil.wait_procs(family, timeout=STOP_S)
         assert not left, f"left running: {left}"
-        self._reader.join(STOP_S)
+        return code
+
+    def ended(self, timeout: float = START_S) -> int:
+        """Waits until it ends; returns its exit code."""
+        code = self._process.wait(timeout)
+        self._reader.join(timeout)
         return code
 
 

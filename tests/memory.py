@@ -1,4 +1,4 @@
-"""A log in memory with Kafka's rules as far as a wheel sees them: transactions, fencing, last stable offset, compaction.
+"""A log in memory with Kafka's rules as a wheel sees them: transactions, fencing, last stable offset, compaction.
 
 It stands behind `ports` in the unit tests, so that time and interleaving are the test's to decide.
 """
@@ -101,11 +101,11 @@ class Kafka:
         return self.logs.setdefault((topic, partition), Log())
 
     def write(
-        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = [], partition: int = 0  # noqa: B006
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers | None = None, partition: int = 0
     ) -> int:
         """As a user does."""
         log = self.log(topic, partition)
-        record = Record(topic, partition, log.end, int(self.clock.wall()), key, value, list(headers))
+        record = Record(topic, partition, log.end, int(self.clock.wall()), key, value, list(headers or []))
         return log.append(Slot(record))
 
     def schedule(self, key: bytes, due: int, value: bytes = b"v", target: str = "target", partition: int = 0) -> int:

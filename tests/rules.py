@@ -1,11 +1,10 @@
-"""`make rules`: each rule's tests with the rule (green) and without it (red). `make rules ARGS="4 11"` for some of them."""
+"""`make rules`: each rule's tests with the rule (green) and without it (red). `make rules ARGS="4 11"` for some."""
 
 import re
 import subprocess
 import sys
 
 from rich.console import Console
-
 from without import WITHOUT
 
 
@@ -15,7 +14,18 @@ def main(numbers: list[int]) -> int:
     for number in numbers:
         words = WITHOUT[number].__name__.strip("_").replace("_", " ")
         for without in (False, True):
-            command = [sys.executable, "-m", "pytest", "-q", "-p", "without", "--only-rule", str(number), "-m", "not long"]
+            command = [
+                sys.executable,
+                "-m",
+                "pytest",
+                "-q",
+                "-p",
+                "without",
+                "--only-rule",
+                str(number),
+                "-m",
+                "not long",
+            ]
             done = subprocess.run(
                 [*command, *(["--without-rule", str(number)] if without else [])], capture_output=True, text=True
             )
@@ -30,7 +40,9 @@ def main(numbers: list[int]) -> int:
             console.print(f"rule {number:2}  {seen}  {what:45} {summary.strip('= ')}")
             if not good:
                 console.print(done.stdout[-3000:], markup=False)
-    console.print(f"{len(numbers)} rules, {wrong} unexpected" if wrong else f"{len(numbers)} rules: green with, red without")
+    console.print(
+        f"{len(numbers)} rules, {wrong} unexpected" if wrong else f"{len(numbers)} rules: green with, red without"
+    )
     return 1 if wrong else 0
 
 

@@ -1,4 +1,4 @@
-"""The fold of one source partition as the wheel keeps it: what its log has said since the page's offsets (rules 3 to 5).
+"""The fold of one source partition as the wheel keeps it: what its log said since the page's offsets (rules 3 to 5).
 
 A page says what was pending when the log stood at offset O; the ledger says what came after. For each key seen since O
 it holds one state:

@@ -155,7 +155,8 @@ def _rows(batch: pa.RecordBatch) -> Iterator[_Row]:
 
     columns = zip(
         column("mark"), column("reason"), column("pending"), column("version"), column("kill"), column("slot"),
-        column("topic"), column("partition"), column("timestamp"), column("key"), column("value"), _headers(batch.column("headers")), strict=True,
+        column("topic"), column("partition"), column("timestamp"), column("key"), column("value"),
+        _headers(batch.column("headers")), strict=True,
     )  # fmt: skip
     for mark, reason, pending, version, kill, slot, topic, partition, timestamp, key, value, headers in columns:
         offset = slot if slot >= 0 else version

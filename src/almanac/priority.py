@@ -1,7 +1,7 @@
 """Who gets the processor first on one machine: wheels and Kafka, then the book.
 
-Merges and pages are work of many seconds that nobody waits for. In local mode they run in threads of one JVM; the wheels
-are processes of their own. So the JVM's threads step back, once the wheels have been started (these inherit).
+Merges and pages are work of many seconds that nobody waits for. In local mode they run in threads of one JVM; the
+wheels are processes of their own. So the JVM's threads step back, once the wheels have been started (these inherit).
 """
 
 import logging
@@ -26,7 +26,7 @@ def step_back() -> None:
 
 
 def step_forward() -> None:
-    """For a wheel whose process was started late, by a JVM that had stepped back already. Takes a right that few have."""
+    """For a wheel whose process a JVM started that had stepped back already. Takes a right that few have."""
     if os.getpriority(os.PRIO_PROCESS, 0) > 0:
         with suppress(PermissionError):
             os.setpriority(os.PRIO_PROCESS, 0, 0)

@@ -245,9 +245,7 @@ class Runner:
         # on a schedules partition holds the last stable offset, and nobody would fire until it ends.
         high = self._patiently(lambda: tail.ends(self._admin, self._sources, IsolationLevel.READ_UNCOMMITTED))
         while not self._stopping.is_set() and ownership.predecessor_alive():
-            stable = self._patiently(
-                lambda: tail.ends(self._admin, self._sources, IsolationLevel.READ_COMMITTED)
-            )
+            stable = self._patiently(lambda: tail.ends(self._admin, self._sources, IsolationLevel.READ_COMMITTED))
             behind = [f"{topic}/{p}" for (topic, p), end in high.items() if stable[topic, p] < end]
             if not behind:
                 return

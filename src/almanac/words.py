@@ -73,7 +73,6 @@ def _read_ours(record: Record, form: formats.Format, topic_id: str) -> Said:
         raise formats.Invalid("a header's name is not UTF-8")
     named = first(record.headers)
     foreign = named.get(TOPIC_ID) not in (None, topic_id.encode())
-    original = record._replace(headers=stripped(record.headers))
     if record.value is None:
         if foreign:
             return Kill(record.offset, False)
@@ -84,6 +83,7 @@ def _read_ours(record: Record, form: formats.Format, topic_id: str) -> Said:
         if VERSION in named:
             return Kill(min(_number(named, VERSION), record.offset), True)
         return Kill(record.offset, False)
+    original = record._replace(headers=stripped(record.headers))
     if foreign or VERSION not in named:
         return Word(record.offset, original, form.decode(original), False)
     version = min(_number(named, VERSION), record.offset)

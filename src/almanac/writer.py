@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -52,6 +52,11 @@ class KafkaWriter:
             error_cb=self._hear,
         )
         self._producer: Producer | None = None
+        self._produce: Callable[..., None] = self._nobody
+
+    @staticmethod
+    def _nobody(*_: object, **__: object) -> None:
+        raise ports.Unavailable("no producer: it was given up after an unclear answer")
 
     def _hear(self, error: KafkaError) -> None:
         # rule 6: a transport error while a transaction ends leaves its answer in doubt
@@ -63,6 +68,7 @@ class KafkaWriter:
         if self._producer is not None:
             self._producer.purge()
             self._producer = None
+            self._produce = self._nobody
 
     def renew(self) -> None:
         """See ports.Writer."""
@@ -76,6 +82,7 @@ class KafkaWriter:
             raise _unsettled(error) from error
         self._doubt = None
         self._producer = producer
+        self._produce = producer.produce
 
     def begin(self) -> None:
         """See ports.Writer."""
@@ -86,13 +93,13 @@ class KafkaWriter:
 
     def send(self, out: Outgoing) -> None:
         """See ports.Writer."""
-        topic, partition, key, value, _ = out
-        headers: Any = out.headers
+        topic, partition, key, value, headers = out
         try:
+            # no delivery callback on the fast path: the commit reports failures
             if partition < 0:
-                self._current.produce(topic, value, key, headers=headers)
+                self._produce(topic, value, key, headers=headers)
             else:
-                self._current.produce(topic, value, key, partition, headers=headers)
+                self._produce(topic, value, key, partition, headers=headers)
         except BufferError:
             self._flush()
             self.send(out)
@@ -122,8 +129,10 @@ class KafkaWriter:
         self.begin()
         for number, (topic, partition, key, value, headers) in enumerate(records):
             more: dict[str, Any] = {"headers": headers, "on_delivery": watch(number)}
+            if partition >= 0:
+                more["partition"] = partition
             try:
-                self._current.produce(topic, value, key, **more, **({} if partition < 0 else {"partition": partition}))
+                self._current.produce(topic, value, key, **more)
             except KafkaException as error:
                 if error.args[0].code() in _FENCED or error.args[0].fatal():
                     raise _unsettled(error) from error

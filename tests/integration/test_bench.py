@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 from applications import Application, almanac
-from waiting import until
 
 
 def figures(application: Application) -> dict[str, object]:
     """The one run that it tells of."""
-    until(lambda: not application.family(), 240, "it has ended")
+    assert application.ended(240) == 0, application.text
     text = application.text
     told = json.loads(text[text.index("\n{") + 1 :])
     assert told["exact"] is True

@@ -98,8 +98,8 @@ def test_nothing_is_left_when_spark_submit_itself_is_told_to_end(
 
 def test_too_few_slots_are_refused(environ: dict[str, str], tmp_path: Path) -> None:
     with submitted(environ, tmp_path, "local[2]", ["--shards", "1"]) as application:
-        application.says('--master "local[3,8]"')
-        until(lambda: not application.family(), 30, "it has ended")
+        assert application.ended() == 2
+    assert 'Give --master "local[3,8]"' in application.text
 
 
 def test_the_jars_and_the_application_are_there() -> None:

@@ -1,7 +1,7 @@
 """Rules 1 to 5 and 11 for any interleaving: the real wheel on a log in memory, held to the statement of the protocol.
 
-Users schedule, update, cancel and write garbage; wheels fire, crash, are taken over; commits lose their answers; pages turn
-from a book of any age; the log is compacted. In the end each schedule's last version has fired exactly once or was
+Users schedule, update, cancel and write garbage; wheels fire, crash, are taken over; commits lose their answers; pages
+turn from a book of any age; the log is compacted. In the end each schedule's last version has fired exactly once or was
 cancelled, nothing fired twice, nothing fired early, and what was said in time was heeded.
 """
 
@@ -97,7 +97,9 @@ class World:
     def settled(self) -> bool:
         """Has the wheel read everything, and repeated and disposed of what it must? (min.compaction.lag's part.)"""
         rows = book(self.rig.kafka.log(TOPIC).committed(), self.rig.form)
-        return not any(row["mark"] for row in rows) and self.rig.kafka.log(TOPIC).stable == self.rig.kafka.log(TOPIC).end
+        return (
+            not any(row["mark"] for row in rows) and self.rig.kafka.log(TOPIC).stable == self.rig.kafka.log(TOPIC).end
+        )
 
     def pending(self) -> dict[bytes, tuple[int, bytes | None]]:
         rows = book(self.rig.kafka.log(TOPIC).committed(), self.rig.form)

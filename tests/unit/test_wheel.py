@@ -105,7 +105,8 @@ def test_a_page_turns_without_losing_or_doubling() -> None:
     rig.kafka.schedule(b"c", due(5_000), b"c")
     rig.kafka.cancel(b"a")
     wheel.run_for(5_000)
-    assert sorted(rig.kafka.fired()) == [b"b", b"c"]
+    assert set(rig.kafka.fired()) == {b"b", b"c"}
+    assert len(rig.kafka.fired()) == 2
 
 
 def test_a_page_older_than_what_was_fired_fires_nothing_again() -> None:
@@ -199,11 +200,9 @@ def test_kafka_away_loses_and_doubles_nothing() -> None:
     rig.kafka.schedule(b"a", due(1_000), b"a")
     wheel.run_for(500)
     rig.kafka.away = True
-    for _ in range(100):
-        with pytest.raises(ports.Unavailable):
-            wheel.wheel.step() if rig.clock.time > due(900) else wheel.run_for(100)
-            raise ports.Unavailable("still quiet")
-        rig.clock.time += 100
+    with pytest.raises(ports.Unavailable):
+        wheel.run_for(10_000)
+    rig.clock.time += 60_000
     rig.kafka.away = False
     assert wheel.wheel.take_over() is None
     wheel.run_for(500)
@@ -315,7 +314,7 @@ def test_a_foreign_open_transaction_does_not_hide_a_tombstone() -> None:
 
 
 def _update_then_cancel(rig: Rig, wheel: Turning) -> list[int]:
-    """An update slips in before the first tombstone, a cancel before the repeat of that update. Its offset, once there."""
+    """An update slips in before the first tombstone, a cancel before its repeat. The cancel's offset, once there."""
     cancelled: list[int] = []
 
     def update() -> None:

@@ -1,7 +1,7 @@
 """The seam of the wire formats: one module each, all of the same shape.
 
 A format says what a record with a value means (`decode`), and what leaves for the target (in the `Schedule` it
-returns). What is common to all formats (null values, our own headers, versions) is read in `words` before a format is asked.
+returns). What is common to all formats (null values, our own headers, versions) is read in `words` before that.
 """
 
 import re
