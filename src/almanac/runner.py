@@ -11,8 +11,6 @@ Whatever fails meanwhile is started again, without a limit: Kafka may be away fo
 that ends a runner by itself is a later owner of its shards (rule 1).
 """
 
-import dataclasses
-import json
 import logging
 import os
 import threading
@@ -22,18 +20,16 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaException, Producer
-from confluent_kafka.admin import ResourceType
 from pyspark.sql import SparkSession
 
-from almanac import errors, jars, kafka, ports, priority, shard, sink, tail, topics
-from almanac.book import ingest, pages, read, session, table
+from almanac import errors, jars, kafka, keeper, ports, priority, shard, sink, tail, topics
+from almanac.book import pages, session
 from almanac.settings import Settings
 
 log = logging.getLogger("almanac.runner")
 
 T = TypeVar("T")
 
-LAG = 200_000  # records behind the log up to which a start leaves the catching up to the wheels
 SEEN = 500_000  # keys a wheel may have seen since its page before a new one is made early
 RETRY = 2.0  # seconds between attempts of what failed
 
@@ -54,9 +50,6 @@ class Runner:
         progress: Callable[[str], None] = lambda text: log.info("%s", text),
     ) -> None:
         self.settings = settings
-        self.book_progress = ingest.Progress()
-        self.page: pages.PageSpec | None = None
-        self.pending_in_book = 0
         self.failure: BaseException | None = None
         self._spark = spark
         self._own_session = spark is None
@@ -66,15 +59,11 @@ class Runner:
         self._turn_now = threading.Event()
         self._threads: list[threading.Thread] = []
         self._ownership: shard.Ownership | None = None
-        self._ingest: ingest.Ingest | None = None
-        self._book: table.Book | None = None
         self._admin = kafka.admin_client(settings)
         self._topic_ids: dict[str, str] = {}
         self._sources: list[ports.Source] = []
         self._shards = 0
         self._owners: dict[int, int] = {}
-        self._old_pages: list[pages.PageSpec] = []
-        self._offsets: dict[ports.Source, int] = {}  # where the tail begins where the book does not know yet
 
     # Life
 
@@ -132,6 +121,11 @@ class Runner:
         return dict(self._ownership.statuses) if self._ownership is not None else {}
 
     @property
+    def pending_in_book(self) -> int:
+        """How many schedules the book had when the page was made."""
+        return self._keeper.pending if hasattr(self, "_keeper") else 0
+
+    @property
     def shards(self) -> int:
         """How many wheels there are."""
         return self._shards
@@ -164,55 +158,12 @@ class Runner:
         else:
             session.check(self._spark)
         self._spark.dataSource.register(sink.WheelSource)
-        self._book = table.Book(self.settings.book_folder, self._spark, self.settings.page_length_ms)
-        self._patiently(self._bring_up_to_date)
-        self._patiently(self._write_page)
-
-    def _bring_up_to_date(self) -> None:
-        book = self._require(self._book)
-        starts = tail.beginnings(self._admin, self._sources)
-        ends = tail.ends(self._admin, self._sources, IsolationLevel.READ_UNCOMMITTED)
-        why = book.distrust(self._topic_ids, starts, ends, self._delete_retention())
-        self._go_on()
-        if why is not None:
-            self._progress(f"Book: building it from Kafka ({why})")
-            book.drop()
-        book.create()
-        book.keep_only(list(self.settings.topics))
-        properties = {key.removeprefix("kafka."): value for key, value in kafka.java(self.settings).items()}
-        counts: dict[str, int] = {}
-        for topic, partition in self._sources:
-            counts[topic] = max(counts.get(topic, 0), partition + 1)
-        source = ingest.Source(
-            kafka=properties,
-            topic_ids=self._topic_ids,
-            partitions=counts,
-            formats=dict(self.settings.schedules_topics),
-            merge_delay_s=max(1, self.settings.page_length // 4),
-        )
-        self._ingest = ingest.Ingest(book, source, progress=self.book_progress)
-        known = book.offsets()
-        self._offsets = {source: max(known.get(source, 0), start) for source, start in starts.items()}
-        lag = sum(max(0, end - self._offsets[source]) for source, end in ends.items())
-        if lag > LAG:
-            self._catch_up(lag)
-
-    def _catch_up(self, lag: int) -> None:
-        self._progress(f"Book: reading {lag:,} records")
-        query = self._require(self._ingest).catch_up()
-        begun, before = time.monotonic(), self.book_progress.rows
-        while not query.awaitTermination(1):
-            if self._stopping.is_set():
-                query.stop()
-            self._go_on()
-            took = time.monotonic() - begun
-            if took > 5:
-                self._progress(f"Book: {self.book_progress.rows - before:,} of {lag:,} records, {took:.0f} s")
-                begun += 5
-
-    def _delete_retention(self) -> dict[str, int]:
-        found = topics.configs(self._admin, ResourceType.TOPIC, self.settings.topics)
-        return {topic: int(values.get("delete.retention.ms") or topics.DAY_MS) for topic, values in found.items()}
+        self._keeper = keeper.Keeper(
+            self.settings, self._spark, self._admin, self._topic_ids, self._sources, self._shards, self._stopping,
+            self._progress,
+        )  # fmt: skip
+        self._patiently(self._keeper.bring_up_to_date)
+        self._patiently(self._keeper.write_page)
 
     # Rule 1, the driver's part
 
@@ -225,8 +176,8 @@ class Runner:
         self._await_stable_ends(ownership)
         # A partition's former wheel may have had another number: all of them are fenced before any new one reads.
         self._patiently(self._fence_all)
-        self._patiently(lambda: ownership.announce(self._described()))
-        pages.remove_others(self._page_root, [self._require(self.page)])
+        self._patiently(lambda: ownership.announce(self._keeper.described()))
+        self._keeper.remove_other_pages()
         for number in range(self._shards):
             self._spawn(f"wheel {number}", partial(self._turn_wheel, number))
         self._spawn("listen", self._listen)
@@ -289,9 +240,9 @@ class Runner:
 
     def _begin_again(self) -> None:
         """The log no longer reaches back to the page: the book is looked at as at a start, and a new page announced."""
-        self._patiently(self._bring_up_to_date)
-        self._patiently(self._write_page)
-        self._patiently(lambda: self._require(self._ownership).announce(self._described()))
+        self._patiently(self._keeper.bring_up_to_date)
+        self._patiently(self._keeper.write_page)
+        self._patiently(self._announce)
 
     def _listen(self) -> None:
         while not self._stopping.is_set():
@@ -318,67 +269,49 @@ class Runner:
     def _follow(self) -> None:
         while not self._stopping.is_set():
             try:
-                query = self._require(self._ingest).start()
-                while not query.awaitTermination(1):
-                    if self._stopping.is_set():
-                        query.stop()
-                        return
+                self._keeper.follow()
             except Exception as error:
-                if self._stopping.is_set():
-                    return
-                log.warning("the book's stream ended: %s; it is started again", _first_line(error))
-                self._stopping.wait(RETRY)
+                self._mend("the book's stream ended", error)
 
     def _turn_pages(self) -> None:
-        length = self.settings.page_length
         turned = time.monotonic()
         while not self._stopping.is_set():
-            self._turn_now.wait(max(0.0, turned + length - time.monotonic()))
+            early = self._turn_now.wait(max(0.0, turned + self.settings.page_length - time.monotonic()))
             if self._stopping.is_set():
                 return
             self._turn_now.clear()
             try:
-                self._write_page()
-                self._require(self._ownership).announce(self._described())
-                self._remove_old_pages()
+                if early and not self._keeper.has_news():
+                    self._stopping.wait(1)  # a page would not relieve the wheels yet: the book has to read first
+                    continue
+                self._keeper.write_page()
+                self._announce()
                 turned = time.monotonic()
             except Exception as error:
-                if not self._stopping.is_set():
-                    log.warning("page not turned: %s; trying again", _first_line(error))
-                    self._stopping.wait(RETRY)
+                self._mend("no page was written", error)
 
-    def _write_page(self) -> None:
-        book, spark = self._require(self._book), self._require(self._spark)
-        horizon = int(time.time() * 1000) + 2 * self.settings.page_length_ms
-        previous = self.page
-        number = previous.number + 1 if previous else 1
-        spec = pages.write(spark, book, number, horizon, self._shards, self.settings.topics, self._page_root)
-        spec = dataclasses.replace(spec, offsets={**self._offsets, **spec.offsets})
-        self.pending_in_book = read.Reader(book.folder, spec.version).count()
-        if previous is not None:
-            self._old_pages.append(previous)
-        self.page = spec
-
-    def _remove_old_pages(self) -> None:
+    def _announce(self) -> None:
+        self._require(self._ownership).announce(self._keeper.described())
         # a page is removed when every wheel has turned it
-        reached = min((status.get("page") or 0 for status in self.statuses.values()), default=0)
-        for spec in [spec for spec in self._old_pages if spec.number < reached]:
-            pages.remove(spec)
-            self._old_pages.remove(spec)
+        self._keeper.remove_old_pages(min((s.get("page") or 0 for s in self.statuses.values()), default=0))
 
-    def _described(self) -> dict[str, Any]:
-        described: dict[str, Any] = json.loads(self._require(self.page).to_json())
-        return described
-
-    @property
-    def _page_root(self) -> str:
-        return f"{self.settings.book_folder}/pages"
+    def _mend(self, what: str, error: Exception) -> None:
+        if self._stopping.is_set():
+            return
+        log.warning("%s: %s; trying again", what, _first_line(error))
+        try:
+            if self._keeper.failed(error):
+                self._keeper.write_page()
+                self._announce()
+        except Exception as worse:
+            log.warning("the book could not be built again yet: %s", _first_line(worse))
+        self._stopping.wait(RETRY)
 
     # Small things
 
     def _go_on(self) -> None:
         if self._stopping.is_set():
-            raise errors.AlmanacError("stopped before it was up")
+            raise keeper.Stopped
 
     def _spawn(self, name: str, work: Callable[[], None]) -> None:
         thread = threading.Thread(target=work, name=f"almanac {name}", daemon=True)

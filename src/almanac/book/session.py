@@ -89,6 +89,9 @@ def session(settings: Settings, wheels: int, jars: Iterable[Path]) -> SparkSessi
     for key, value in ALWAYS.items():
         spark = spark.config(key, value)
     spark = spark.config("spark.driver.memory", settings.spark_driver_memory)
+    # All of it from the start: what the process takes does not depend on how much is pending.
+    heap = f"-Xms{settings.spark_driver_memory} -XX:+AlwaysPreTouch"
+    spark = spark.config("spark.driver.extraJavaOptions", heap)
     spark = spark.config("spark.task.maxFailures", str(TASK_FAILURES))
     spark = spark.config("spark.ui.enabled", str(settings.spark_ui).lower())
     if settings.spark_event_log:

@@ -174,7 +174,7 @@ class Book:
         heard = records.selectExpr(
             "topic", "partition", "offset", "unix_millis(timestamp) AS timestamp", "key", "value",
             "coalesce(headers, CAST(array() AS array<struct<key:string,value:binary>>)) AS headers",
-        ).where(f"offset >= {fold.by_partition(known, 0)} AND offset < {fold.by_partition(ends, 0)}")  # fmt: skip
+        ).where(_unread(known, ends))  # fmt: skip
         folded = fold.fold(fold.say(heard, decoder, topic_ids), complete)
         rows = [
             # `kill` carries the offset that the batch was cut by (see MERGE)
@@ -219,6 +219,11 @@ class Book:
             if not _conflict(error):
                 raise
             log.info("the book was written meanwhile, tidied up next time: %s", _first_line(error))
+
+
+def _unread(known: fold.Offsets, ends: fold.Offsets) -> str:
+    """Rule 10: what lies below the book's offsets is dropped; a replayed batch would raise the dead."""
+    return f"offset >= {fold.by_partition(known, 0)} AND offset < {fold.by_partition(ends, 0)}"
 
 
 # A row is pending, adrift (rule 4) or dead; n is the news, `version` and `kill` the combined ones. The last record of a

@@ -1,0 +1,182 @@
+"""Keeps the book up with its topics and writes the pages: the part of a runner that works with Spark's tables."""
+
+import dataclasses
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import IsolationLevel
+from confluent_kafka.admin import AdminClient, ResourceType
+from pyspark.sql import SparkSession
+
+from almanac import errors, kafka, ports, tail, topics
+from almanac.book import ingest, pages, read, table
+from almanac.settings import Settings
+
+log = logging.getLogger("almanac.keeper")
+
+LAG = 200_000  # records behind the log up to which a start leaves the catching up to the wheels
+MERGE = 500_000  # records that are worth a merge before it is time
+FAILURES = 3  # in a row, with Kafka there: then the book itself is the trouble
+
+
+class Stopped(errors.AlmanacError):
+    """Stopped before it was up."""
+
+
+class Keeper:
+    """The book and the pages of one runner."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        spark: SparkSession,
+        admin: AdminClient,
+        topic_ids: dict[str, str],
+        sources: list[ports.Source],
+        shards: int,
+        stopping: threading.Event,
+        say: Callable[[str], None],
+    ) -> None:
+        self.progress = ingest.Progress()
+        self.page: pages.PageSpec | None = None
+        self.pending = 0  # in the book, as of the page
+        self._settings, self._spark, self._admin, self._topic_ids = settings, spark, admin, topic_ids
+        self._sources, self._shards, self._stopping, self._say = sources, shards, stopping, say
+        self._book = table.Book(settings.book_folder, spark, settings.page_length_ms)
+        self._ingest: ingest.Ingest | None = None
+        self._offsets: dict[ports.Source, int] = {}  # where the tail begins where the book does not know yet
+        self._old: list[pages.PageSpec] = []
+        self._failures = 0
+        self._working = threading.RLock()  # one statement on the book's files at a time
+
+    def bring_up_to_date(self, broken: str | None = None) -> None:
+        """Rule 10: is the book to be trusted? If not, or if it is `broken`, it is built again from the log."""
+        starts = tail.beginnings(self._admin, self._sources)
+        ends = tail.ends(self._admin, self._sources, IsolationLevel.READ_UNCOMMITTED)
+        why = broken or self._book.distrust(self._topic_ids, starts, ends, self._delete_retention())
+        self.go_on()
+        if why is not None:
+            self._say(f"Book: building it from Kafka ({why})")
+            self._book.drop()
+        self._book.create()
+        self._book.keep_only(list(self._settings.topics))
+        self._ingest = ingest.Ingest(self._book, self._source(), progress=self.progress)
+        known = self._book.offsets()
+        self._offsets = {source: max(known.get(source, 0), start) for source, start in starts.items()}
+        lag = sum(max(0, end - self._offsets[source]) for source, end in ends.items())
+        if lag > LAG:
+            self._catch_up(lag)
+
+    def _source(self) -> ingest.Source:
+        counts: dict[str, int] = {}
+        for topic, partition in self._sources:
+            counts[topic] = max(counts.get(topic, 0), partition + 1)
+        return ingest.Source(
+            kafka={key.removeprefix("kafka."): value for key, value in kafka.java(self._settings).items()},
+            topic_ids=self._topic_ids,
+            partitions=counts,
+            formats=dict(self._settings.schedules_topics),
+            merge_delay_s=max(1, self._settings.page_length // 4),
+            merge_least=MERGE,
+        )
+
+    def _catch_up(self, lag: int) -> None:
+        self._say(f"Book: reading {lag:,} records")
+        query = self._ready.catch_up()
+        begun = said = time.monotonic()
+        before = self.progress.rows
+        while not query.awaitTermination(1):
+            if self._stopping.is_set():
+                query.stop()
+            self.go_on()
+            if time.monotonic() - said > 5:
+                said = time.monotonic()
+                self._say(f"Book: {self.progress.rows - before:,} of {lag:,} records, {said - begun:.0f} s")
+
+    def _delete_retention(self) -> dict[str, int]:
+        found = topics.configs(self._admin, ResourceType.TOPIC, self._settings.topics)
+        return {topic: int(values.get("delete.retention.ms") or topics.DAY_MS) for topic, values in found.items()}
+
+    # Pages
+
+    def write_page(self) -> None:
+        """The next page, from the book as it is now."""
+        with self._working:
+            horizon = int(time.time() * 1000) + 2 * self._settings.page_length_ms
+            number = self.page.number + 1 if self.page else 1
+            spec = pages.write(
+                self._spark, self._book, number, horizon, self._shards, self._settings.topics, self.page_root
+            )
+        spec = dataclasses.replace(spec, offsets={**self._offsets, **spec.offsets})
+        self.pending = read.Reader(self._book.folder, spec.version).count()
+        if self.page is not None:
+            self._old.append(self.page)
+        self.page = spec
+        self._failures = 0
+
+    def has_news(self) -> bool:
+        """Does the book know more than the page does?"""
+        if self.page is None:
+            return True
+        return any(self.page.offsets.get(source) != offset for source, offset in self._book.offsets().items())
+
+    def described(self) -> dict[str, Any]:
+        """The page as it is announced."""
+        if self.page is None:
+            raise errors.AlmanacError("there is no page yet")
+        described: dict[str, Any] = json.loads(self.page.to_json())
+        return described
+
+    def remove_old_pages(self, reached: int) -> None:
+        """Those before page `reached`, on which every wheel is."""
+        for spec in [spec for spec in self._old if spec.number < reached]:
+            pages.remove(spec)
+            self._old.remove(spec)
+
+    def remove_other_pages(self) -> None:
+        """What earlier runners left behind."""
+        pages.remove_others(self.page_root, [self.page] if self.page else [])
+
+    @property
+    def page_root(self) -> str:
+        """Where the pages are."""
+        return f"{self._settings.book_folder}/pages"
+
+    # The stream
+
+    def follow(self) -> None:
+        """Feeds the book until the stream ends; the caller calls it again."""
+        query = self._ready.start()
+        while not query.awaitTermination(1):
+            self._failures = 0 if self.progress.batches else self._failures
+            if self._stopping.is_set():
+                query.stop()
+                return
+
+    def failed(self, error: Exception) -> bool:
+        """Something with the book failed. True if it was built again: the wheels need a new page then."""
+        self._failures += 1
+        if self._failures < FAILURES or self._stopping.is_set():
+            return False
+        try:
+            tail.ends(self._admin, self._sources, IsolationLevel.READ_UNCOMMITTED)
+        except ports.Unavailable:
+            return False  # Kafka is away: that is why
+        with self._working:
+            self.bring_up_to_date(f"{FAILURES} failures in a row, the last: {error}")
+        return True
+
+    @property
+    def _ready(self) -> ingest.Ingest:
+        if self._ingest is None:
+            raise errors.AlmanacError("the book was not looked at yet")
+        return self._ingest
+
+    def go_on(self) -> None:
+        """Raises Stopped if it is time to stop."""
+        if self._stopping.is_set():
+            raise Stopped
