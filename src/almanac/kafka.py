@@ -44,7 +44,13 @@ def _report(error: KafkaError) -> None:
 
 def _client(settings: Settings, section: dict[str, str], ours: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     """What people pass through, then what the protocol decides, then what the caller needs."""
-    base: dict[str, Any] = {"client.id": settings.group_id, "error_cb": _report, "logger": log}
+    base: dict[str, Any] = {
+        "client.id": settings.group_id,
+        "error_cb": _report,
+        "logger": log,
+        # when Kafka comes back nobody should wait for the client's patience (10 s by default)
+        "reconnect.backoff.max.ms": 1_000,
+    }
     named = {key if key.endswith("_cb") or key == "logger" else key.replace("_", "."): over[key] for key in over}
     servers = {"bootstrap.servers": settings.bootstrap_servers}
     return {**base, **settings.kafka_common, **section, **servers, **ours, **named}

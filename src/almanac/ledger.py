@@ -138,6 +138,9 @@ class Ledger:
         if kill.ours and self._unread.get(key, kill.version + 1) <= kill.version:
             del self._unread[key]
         state = self.state(key)
+        if type(state) is int and state <= ~kill.version:
+            self._drift(key, None)  # known already: a tombstone of ours, read back
+            return None
         current = None if state is None else _version(state)
         if current is not None and current > kill.version:
             # rule 3: our tombstone acknowledges an older version; rule 4: the log must not end in it

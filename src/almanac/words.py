@@ -57,6 +57,11 @@ Said = Word | Kill | Disposal | Garbage
 def read(record: Record, form: formats.Format, topic_id: str) -> Said:
     """What the record says."""
     try:
+        if record.value is None and len(record.headers) == 2:
+            # by far the most common record of ours: a wheel reads all its tombstones back
+            (name, acks), (_, whose) = record.headers
+            if name == ACKS and acks and acks.isdigit() and len(acks) <= 18 and whose == topic_id.encode():
+                return Kill(min(int(acks), record.offset), True)
         for name, _ in record.headers:
             # U+FFFD: the name was not UTF-8 (Spark's reader replaces it, librdkafka's raises)
             if name in CONTROL or "\ufffd" in name:
