@@ -254,9 +254,10 @@ class Wheel:
     def _fire(self, batch: list[Entry]) -> None:
         try:
             self._writer.begin()
-            self._stage(batch)
+            records = self._stage(batch)
             if self._await(batch):
-                self._send(batch)
+                for record in records:
+                    self._writer.send(record)
                 self._writer.commit()
                 self._committed(batch)
             else:
@@ -281,22 +282,19 @@ class Wheel:
             raise
         self._ward.sort_out(batch)
 
-    def _send(self, batch: list[Entry]) -> None:
-        send, early = self._writer.send, self._options.early
-        for entry in batch:
-            send(outgoing.tombstone(entry))  # before the target, which may be a schedules topic
-            if early is None or not early(entry.schedule.target):
-                send(outgoing.target(entry))
-
-    def _stage(self, batch: list[Entry]) -> None:
+    def _stage(self, batch: list[Entry]) -> list[outgoing.Outgoing]:
+        """Writes what may be written before the due time; returns what must wait for it, ready to go."""
         send, topic, early = self._writer.send, self._options.history, self._options.early
-        if topic:
-            for entry in batch:
+        waiting: list[outgoing.Outgoing] = []
+        for entry in batch:
+            if topic:
                 send(outgoing.history(entry, topic))
-        if early is not None:
-            for entry in batch:
-                if early(entry.schedule.target):
-                    send(outgoing.target(entry))
+            waiting.append(outgoing.tombstone(entry))  # before the target, which may be a schedules topic
+            if early is not None and early(entry.schedule.target):
+                send(outgoing.target(entry))
+            else:
+                waiting.append(outgoing.target(entry))
+        return waiting
 
     def _await(self, batch: list[Entry]) -> bool:
         """Rule 7: waits for the due time; rule 11: false if a staged key was cancelled or updated meanwhile."""

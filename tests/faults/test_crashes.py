@@ -37,9 +37,9 @@ def test_a_killed_scheduler_leaves_nothing_running_and_goes_on_where_it_was(grou
         scheduler.kill()
         scheduler.gone(15)  # JVM and workers end by themselves
         again = group.start().up()
+        since = now()
         with traffic.reading() as reading:
-            since = now()
-            reading.until(lambda got: got[-1].at > since, 20, "something new")
+            reading.until(lambda got: any(each.timestamp > since for each in got), 20, "something new")
     traffic.settle(again)
 
 

@@ -59,7 +59,7 @@ def unpack(text: str | None) -> bytes | None:
 
 
 @pytest.mark.timeout(600)
-@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=1, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 1 << 32), batches=st.integers(1, 4), wholes=st.integers(0, 15))
 def test_the_fold_equals_the_statement_of_the_rules(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int, batches: int, wholes: int

@@ -60,7 +60,8 @@ def environ(sasl_broker: Broker, tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def target(sasl_broker: Broker, environ: dict[str, str]) -> str:
     name = f"{environ['GROUP_ID']}-target"
-    AdminClient(sasl_broker.client_settings()).create_topics([NewTopic(name, 1, 1)])[name].result(30)
+    admin = AdminClient(sasl_broker.client_settings())
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
     return name
 
 
