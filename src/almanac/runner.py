@@ -88,7 +88,7 @@ class Runner:
         """Ends everything; safe to call twice."""
         self._stopping.set()
         self._turn_now.set()
-        if self._ownership is not None:
+        if self._ownership is not None and not isinstance(self.failure, Replaced):  # the later owner ends them
             try:
                 self._ownership.stop()
             except ports.Unavailable as error:

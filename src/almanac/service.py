@@ -18,7 +18,7 @@ import psutil
 from rich.console import Console
 from rich.live import Live
 
-from almanac import board, broker
+from almanac import board, broker, errors
 from almanac.runner import Runner
 from almanac.settings import Settings
 
@@ -59,7 +59,8 @@ def _serve(runner: Runner, stop: threading.Event, check: Callable[[], None], spa
             _watch(runner, stop, check)
     finally:
         _say("Stopping")
-        _not_longer_than(STOP_SECONDS)
+        code = runner.failure.exit_code if isinstance(runner.failure, errors.AlmanacError) else 1
+        _not_longer_than(STOP_SECONDS, code)
         runner.close()
         _say("Stopped")
     if runner.failure is not None:
@@ -113,9 +114,9 @@ def _stopped_by_signal() -> threading.Event:
     return stop
 
 
-def _not_longer_than(seconds: float) -> None:
+def _not_longer_than(seconds: float, code: int) -> None:
     """Whatever hangs while stopping, nothing is left running."""
-    timer = threading.Timer(seconds, _end_now, (1,))
+    timer = threading.Timer(seconds, _end_now, (code,))
     timer.daemon = True
     timer.start()
 

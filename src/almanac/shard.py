@@ -45,11 +45,11 @@ class Journal:
         self.topic = settings.shard_topic
         self._producer = Producer(kafka.producer(settings, linger_ms=0, message_timeout_ms=int(ANSWER * 1000)))
 
-    def write(self, shard: int, key: str, value: dict[str, Any]) -> int:
+    def write(self, shard: int, key: str, value: dict[str, Any], seconds: float = ANSWER) -> int:
         """Appends a record; returns its offset."""
         answers: list[tuple[KafkaError | None, Message]] = []
         self._produce(shard, key, value, lambda error, message: answers.append((error, message)))
-        self._producer.flush(ANSWER)
+        self._producer.flush(seconds)
         if not answers or answers[0][0] is not None:
             reason = answers[0][0].str() if answers and answers[0][0] else "no answer"
             raise ports.Unavailable(f"cannot write {key} to {self.topic}/{shard}: {reason}")
@@ -225,7 +225,7 @@ class Ownership:
     def stop(self) -> None:
         """Ends the wheels."""
         for shard in range(self.shards):
-            self._journal.write(shard, "stop", {"owner": self._offsets[shard]})
+            self._journal.write(shard, "stop", {"owner": self._offsets[shard]}, seconds=1.5)
 
     def listen(self, seconds: float) -> None:
         """Reads what wheels report, and whether somebody else has claimed a shard."""
