@@ -165,7 +165,8 @@ def _copied(source: Path, to: Path) -> bool:
     return True
 
 
-@pytest.mark.parametrize("back", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("back", [False, True])
 def test_schedules_topics_come_and_go(back: bool, group: Group, scheduler: Scheduler) -> None:
     other = group.make_topic(f"{group.name}-other-{back}", config={"cleanup.policy": "compact"})
     mine, theirs = Asked(group, f"mine{back}"), Asked(group, f"theirs{back}", other)

@@ -17,6 +17,7 @@ def figures(application: Application) -> dict[str, object]:
     return run
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_burst_from_the_book(tmp_path: Path) -> None:
     arguments = ["--from-book", "--count", "2000", "--lead", "45", "--page-length", "4", "--shards", "1"]
@@ -27,6 +28,7 @@ def test_a_burst_from_the_book(tmp_path: Path) -> None:
     assert set(run["ratio"]) == {"fires_per_s"}  # type: ignore[call-overload]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_live_with_a_kafka_that_is_not_there(tmp_path: Path) -> None:
     arguments = ["--per-second", "20", "--seconds", "3", "--shards", "1"]

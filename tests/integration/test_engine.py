@@ -147,7 +147,7 @@ GARBAGE: dict[str, tuple[bytes, bytes, list[tuple[str | bytes, bytes | None]], s
     "after 9999": (b"id", b"v", [("scheduler-epoch", b"9" * 12), ("scheduler-target-topic", b"t")], "9999"),
     "no target": (b"id", b"v", [("scheduler-epoch", b"1893456000")], "scheduler-target-topic is missing"),
     "bad target": (b"id", b"v", [("scheduler-epoch", b"1893456000"), ("scheduler-target-topic", b"a/b")], "a/b"),
-    "a name that is not UTF-8": (b"id", b"\xff", [(b"\xff\xfe", b"x"), ("scheduler-epoch", b"1893456000")], "UTF-8"),
+    "a name that is not UTF-8": (b"id", b"\xff", [("\ufffd", b"x"), ("scheduler-epoch", b"1893456000")], "UTF-8"),
     "no id": (b"", b"v", [("scheduler-epoch", b"1893456000"), ("scheduler-target-topic", b"t")], "id"),
 }
 

@@ -81,6 +81,7 @@ def test_it_fires_stops_in_order_and_names_its_jobs(
     assert any(text.startswith("almanac book, batch") for text in descriptions if text)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_nothing_is_left_when_spark_submit_itself_is_told_to_end(
     broker: Broker, environ: dict[str, str], make_topic: MakeTopic, tmp_path: Path

@@ -93,7 +93,8 @@ class Reader:
 
     def offsets(self) -> dict[fold.Partition, int]:
         """The next offset to read of each partition."""
-        return self.position().offsets
+        rows = self._rows(f"SELECT topic, partition, version FROM book WHERE slot = {fold.OFFSET}")
+        return {(row["topic"], row["partition"]): row["version"] for row in rows}
 
     def read_through(self) -> None:
         """Touches every file, footer and deletion vector; the payloads are left alone."""
