@@ -326,6 +326,7 @@ class Runner:
                 return work()
             except (errors.Unreachable, ports.Unavailable) as error:
                 self._go_on()
+                self._admin.poll(0)  # lets it log why: a wrong password, say
                 if str(error) != said:
                     said = str(error)
                     self._progress(f"Kafka: waiting ({said})")
