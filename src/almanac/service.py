@@ -59,12 +59,17 @@ def _serve(runner: Runner, stop: threading.Event, check: Callable[[], None], spa
             _watch(runner, stop, check)
     finally:
         _say("Stopping")
-        code = runner.failure.exit_code if isinstance(runner.failure, errors.AlmanacError) else 1
-        _not_longer_than(STOP_SECONDS, code)
+        _not_longer_than(STOP_SECONDS, _exit_code(runner.failure))
         runner.close()
         _say("Stopped")
     if runner.failure is not None:
         raise runner.failure
+
+
+def _exit_code(failure: BaseException | None) -> int:
+    if failure is None:
+        return 0
+    return failure.exit_code if isinstance(failure, errors.AlmanacError) else 1
 
 
 def _start(runner: Runner, stop: threading.Event, spark_log: Path | None) -> None:
@@ -115,8 +120,13 @@ def _stopped_by_signal() -> threading.Event:
 
 
 def _not_longer_than(seconds: float, code: int) -> None:
-    """Whatever hangs while stopping, nothing is left running."""
-    timer = threading.Timer(seconds, _end_now, (code,))
+    """Whatever hangs while stopping, nothing is left running; nothing is lost by that either."""
+
+    def end() -> None:
+        _say(f"Stopped: what had not ended after {seconds:g} s was killed")
+        _end_now(code)
+
+    timer = threading.Timer(seconds, end)
     timer.daemon = True
     timer.start()
 

@@ -93,9 +93,20 @@ def _offsets(
     admin: AdminClient, sources: Sequence[ports.Source], spec: OffsetSpec, level: IsolationLevel
 ) -> dict[ports.Source, int]:
     asked = {TopicPartition(topic, partition): spec for topic, partition in sources}
-    try:
+
+    def answer() -> dict[ports.Source, int]:
         futures = admin.list_offsets(asked, isolation_level=level, request_timeout=ANSWER)
         return {(place.topic, place.partition): future.result(ANSWER + 1).offset for place, future in futures.items()}
+
+    try:
+        try:
+            return answer()
+        except KafkaException:
+            # Partitions that were given another leader, or the same again: the client asks with what it remembers of
+            # them, for minutes (FENCED_LEADER_EPOCH), unless it is made to look.
+            for topic in {topic for topic, _ in sources}:
+                admin.list_topics(topic, timeout=ANSWER)
+            return answer()
     except (KafkaException, TimeoutError) as error:
         raise ports.Unavailable(f"Kafka does not say where the schedules topics end: {error}") from error
 

@@ -15,6 +15,7 @@ log = logging.getLogger("almanac.writer")
 
 ANSWER = 10.0  # seconds that a call may take
 SLOW = 1.0  # seconds after which even a good answer to commit or abort is doubted (KAFKA-17754)
+PATIENCE = 3.0  # seconds that records may be on their way before Kafka is asked whether it is there at all
 
 # Errors that are the message's own: nothing but another message would help.
 _MESSAGE = {
@@ -37,6 +38,7 @@ class KafkaWriter:
 
     def __init__(self, settings: Settings, shard: int, broker_max_bytes: int) -> None:
         self._doubt: str | None = None
+        self._known_topic = settings.shard_topic
         self._config = kafka.producer(
             settings,
             transactional_id=settings.transactional_id(shard),
@@ -162,9 +164,14 @@ class KafkaWriter:
         return self._producer
 
     def _flush(self) -> None:
-        # commit_transaction() flushes too; done before it, a slow answer to the commit itself can be told (rule 6)
-        if self._current.flush(self._config["message.timeout.ms"] / 1000 + 1):
-            raise ports.Unavailable("Kafka does not take the transaction's records")
+        # commit_transaction() flushes too; done before it, a slow answer to the commit itself can be told (rule 6).
+        # Records that only their own partition holds up time out, and are told apart (rule 8).
+        producer = self._current
+        try:
+            while producer.flush(PATIENCE):
+                producer.list_topics(self._known_topic, timeout=PATIENCE)
+        except KafkaException as error:
+            raise _unsettled(error, "Kafka does not answer: ") from error
 
     def _end(self, call: Any) -> None:
         self._doubt = None
@@ -193,8 +200,8 @@ def _refused_or_unsettled(error: KafkaException) -> Exception:
     return ports.Unavailable(reason.str())
 
 
-def _unsettled(error: KafkaException) -> ports.Unsettled:
+def _unsettled(error: KafkaException, prefix: str = "") -> ports.Unsettled:
     reason = error.args[0]
     if reason.code() in _FENCED or reason.fatal():
         return ports.Fenced(reason.str())
-    return ports.Unavailable(reason.str())
+    return ports.Unavailable(prefix + reason.str())

@@ -9,12 +9,12 @@ from typing import Any
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from conftest import MakeTopic, small_config
 from waiting import until
 
-from almanac import errors
+from almanac import errors, tail
 from almanac.broker import Broker, Config, archive, folder, reasons
 
 TIMEOUT_S = 30
@@ -71,6 +71,17 @@ def test_what_was_produced_survives_a_kill(broker_config: Config) -> None:
         broker.stop()
         broker.start()
         assert first_value(broker, "kept") == b"value"
+
+
+def test_the_ends_of_partitions_are_known_again_after_a_restart(broker_config: Config) -> None:
+    with Broker(broker_config) as broker:
+        broker.start()
+        produce(broker, "kept", b"value")
+        admin = AdminClient(broker.client_settings())
+        before = tail.ends(admin, [("kept", 0)], IsolationLevel.READ_UNCOMMITTED)
+        broker.stop()  # the partition's leader is another one after that, though it is the same broker
+        broker.start()
+        assert tail.ends(admin, [("kept", 0)], IsolationLevel.READ_UNCOMMITTED) == before
 
 
 def test_transactions_work(broker: Broker, make_topic: MakeTopic) -> None:

@@ -11,7 +11,7 @@ from logs import schedule
 from waiting import until
 
 from almanac import words
-from almanac.book import ingest, read, table
+from almanac.book import ingest, places, read, table
 from almanac.broker import Broker
 from almanac.record import Headers
 
@@ -111,3 +111,15 @@ def test_following_shows_its_progress(
     finally:
         query.stop()
         reader.close()
+
+
+def test_an_error_with_a_long_trace_reaches_spark_in_brief(
+    book: table.Book, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: str) -> str:
+        raise OSError("first line\n" + "\tat a.line\n" * 10_000)
+
+    monkeypatch.setattr(places, "text", fail)
+    with pytest.raises(RuntimeError, match="OSError: first line") as raised:
+        ingest.Ingest(book, source(broker, "any")).take(book.spark.range(0), 0)
+    assert len(str(raised.value)) < 1000

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 EARLIEST = -2  # Spark's name for it in startingOffsets
 TIDY_EVERY = 16  # merges
+BRIEF = 500  # characters of an error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +178,7 @@ class Ingest:
         self._begun, self._most = known, most
         frame = self.source.frame(spark, known, {**options, "maxOffsetsPerTrigger": str(most)})
         writer = frame.writeStream.queryName(name)
-        writer = writer.option("checkpointLocation", self._checkpoint).foreachBatch(self._batch)
+        writer = writer.option("checkpointLocation", self._checkpoint).foreachBatch(self.take)
         writer = writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime="1 second")
         return writer.start()
 
@@ -187,7 +188,18 @@ class Ingest:
             self.book.spark.streams.removeListener(self._listener)
             self._listener = None
 
-    def _batch(self, records: DataFrame, batch: int) -> None:
+    def take(self, records: DataFrame, batch: int) -> None:
+        """Spark calls it with each batch."""
+        # Spark searches the error of a stopped query for an interruption, with a regular expression that takes stack
+        # for each character: the query's thread would die of a text with Java's whole trace.
+        try:
+            self._merge(records, batch)
+        except Exception as error:
+            log.debug("batch %d", batch, exc_info=error)
+            kind = type(error)
+            raise RuntimeError(f"{kind.__module__}.{kind.__qualname__}: {str(error)[:BRIEF]}") from None
+
+    def _merge(self, records: DataFrame, batch: int) -> None:
         spark = records.sparkSession
         spark.sparkContext.setJobGroup("almanac book", f"almanac book, batch {batch}: fold and MERGE")
         since = int(time.time() * 1000)
