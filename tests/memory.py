@@ -3,7 +3,7 @@
 It stands behind `ports` in the unit tests, so that time and interleaving are the test's to decide.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -215,7 +215,11 @@ class MemoryWriter:
         self._refused = None
         self.staged = []
 
-    def send(self, out: outgoing.Outgoing) -> None:
+    def send(self, records: Iterable[outgoing.Outgoing]) -> None:
+        for out in records:
+            self._send(out)
+
+    def _send(self, out: outgoing.Outgoing) -> None:
         self._check()
         if self._fault(out):
             self._refused = f"{out.topic} refused"
@@ -252,8 +256,7 @@ class MemoryWriter:
         if faults:
             self.abort()
             return faults
-        for out in records:
-            self.send(out)
+        self.send(records)
         self.commit()
         return {}
 

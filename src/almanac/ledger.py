@@ -138,8 +138,9 @@ class Ledger:
         if kill.ours and self._unread.get(key, kill.version + 1) <= kill.version:
             del self._unread[key]
         state = self.state(key)
-        if type(state) is int and state <= ~kill.version:
-            self._drift(key, None)  # known already: a tombstone of ours, read back
+        if type(state) is int and state <= ~kill.version:  # known already: a tombstone of ours, read back
+            if self.adrift:
+                self._drift(key, None)
             return None
         current = None if state is None else _version(state)
         if current is not None and current > kill.version:
@@ -176,13 +177,17 @@ class Ledger:
 
     def fired(self, entry: Entry) -> None:
         """The acknowledgement of this entry is committed."""
-        key = entry.record.key or b""
+        key, version = entry.record.key or b"", entry.version
+        self._unread[key] = version
+        if self._newest.get(key) is entry:  # by far the most common
+            self._newest[key] = ~version
+            self.net -= 2 if version < self.page_offset else 1
+            return
         state = self.state(key)
         if state is None or state is entry:
-            self._set(key, ~entry.version)
+            self._set(key, ~version)
         elif type(state) is int and state < 0:
-            self._set(key, min(state, ~entry.version))
-        self._unread[key] = entry.version
+            self._set(key, min(state, ~version))
 
     def repeated(self, key: bytes, what: Entry | int) -> None:
         """The repeat is committed."""

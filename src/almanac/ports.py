@@ -9,7 +9,7 @@ Kafka stands behind them in `tail`, `writer` and `shard`; the unit tests put a l
     LogLost              the log no longer reaches back to the page's offsets
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -89,8 +89,8 @@ class Writer(Protocol):
     def begin(self) -> None:
         """Opens a transaction."""
 
-    def send(self, out: Outgoing) -> None:
-        """Adds a record."""
+    def send(self, records: Iterable[Outgoing]) -> None:
+        """Adds records."""
 
     def commit(self) -> None:
         """Raises Refused (then call abort), Fenced or Unavailable (then call renew)."""

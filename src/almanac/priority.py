@@ -4,29 +4,27 @@ Merges and pages are work of many seconds that nobody waits for. In local mode t
 wheels are processes of their own. So the JVM's threads step back, once the wheels have been started (these inherit).
 """
 
-import logging
 import os
+import sys
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
-log = logging.getLogger("almanac.priority")
-
-BACKGROUND = 15
-
 
 def step_back() -> None:
     """Puts the threads of this process's Spark JVM behind everything else. Does nothing where that is not possible."""
+    if sys.platform != "linux":
+        return
     for child in psutil.Process().children():
         with suppress(psutil.Error, OSError):
             if "org.apache.spark.deploy.SparkSubmit" in child.cmdline():
                 for thread in Path(f"/proc/{child.pid}/task").iterdir():
-                    os.setpriority(os.PRIO_PROCESS, int(thread.name), BACKGROUND)
+                    os.sched_setscheduler(int(thread.name), os.SCHED_IDLE, os.sched_param(0))
 
 
 def step_forward() -> None:
     """For a wheel whose process a JVM started that had stepped back already. Takes a right that few have."""
-    if os.getpriority(os.PRIO_PROCESS, 0) > 0:
+    if sys.platform == "linux" and os.sched_getscheduler(0) == os.SCHED_IDLE:
         with suppress(PermissionError):
-            os.setpriority(os.PRIO_PROCESS, 0, 0)
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))

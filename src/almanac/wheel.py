@@ -176,18 +176,19 @@ class Wheel:
 
     def _poll(self, seconds: float) -> None:
         shown = self._clock.monotonic()
+        staged, keep = self._staged, self._keep
         for said in self._tail.poll(seconds):
-            ledger = self.ledgers[said[0], said[1]]
-            if type(said) is ports.End:
-                ledger.position = max(ledger.position, said.offset)
-                ledger.at_end = True
-                self._shown[said.topic, said.partition] = shown
-            elif type(said) is Record:
-                key = ledger.take(said, self._keep)
+            source = said[0], said[1]
+            ledger = self.ledgers[source]
+            self._shown[source] = shown
+            if type(said) is Record:
+                key = ledger.take(said, keep)
                 ledger.at_end = False
-                self._shown[said.topic, said.partition] = shown
-                if key is not None and (ledger, key) in self._staged:
+                if staged and key is not None and (ledger, key) in staged:
                     self._stopped_keys = True
+            else:
+                ledger.position = max(ledger.position, said[2])
+                ledger.at_end = True
 
     def _keep(self, entry: Entry) -> bool:
         if entry.due >= self._horizon:
@@ -256,8 +257,7 @@ class Wheel:
             self._writer.begin()
             records = self._stage(batch)
             if self._await(batch):
-                for record in records:
-                    self._writer.send(record)
+                self._writer.send(records)
                 self._writer.commit()
                 self._committed(batch)
             else:
@@ -284,16 +284,18 @@ class Wheel:
 
     def _stage(self, batch: list[Entry]) -> list[outgoing.Outgoing]:
         """Writes what may be written before the due time; returns what must wait for it, ready to go."""
-        send, topic, early = self._writer.send, self._options.history, self._options.early
+        topic, early = self._options.history, self._options.early
         waiting: list[outgoing.Outgoing] = []
+        now: list[outgoing.Outgoing] = []
         for entry in batch:
             if topic:
-                send(outgoing.history(entry, topic))
+                now.append(outgoing.history(entry, topic))
             waiting.append(outgoing.tombstone(entry))  # before the target, which may be a schedules topic
             if early is not None and early(entry.schedule.target):
-                send(outgoing.target(entry))
+                now.append(outgoing.target(entry))
             else:
                 waiting.append(outgoing.target(entry))
+        self._writer.send(now)
         return waiting
 
     def _await(self, batch: list[Entry]) -> bool:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -93,20 +93,22 @@ class KafkaWriter:
         except KafkaException as error:
             raise _unsettled(error) from error
 
-    def send(self, out: Outgoing) -> None:
+    def send(self, records: Iterable[Outgoing]) -> None:
         """See ports.Writer."""
-        topic, partition, key, value, headers = out
-        try:
-            # no delivery callback on the fast path: the commit reports failures
-            if partition < 0:
-                self._produce(topic, value, key, headers=headers)
-            else:
-                self._produce(topic, value, key, partition, headers=headers)
-        except BufferError:
-            self._flush()
-            self.send(out)
-        except KafkaException as error:
-            raise _refused_or_unsettled(error) from error
+        produce = self._produce
+        for out in records:
+            topic, partition, key, value, headers = out
+            try:
+                # no delivery callback on the fast path: the commit reports failures
+                if partition < 0:
+                    produce(topic, value, key, headers=headers)
+                else:
+                    produce(topic, value, key, partition, headers=headers)
+            except BufferError:
+                self._flush()
+                self.send([out])
+            except KafkaException as error:
+                raise _refused_or_unsettled(error) from error
 
     def commit(self) -> None:
         """See ports.Writer."""
