@@ -67,6 +67,7 @@ class Ledger:
         self._unread: dict[bytes, int] = {}  # versions whose tombstone is committed, but not read back yet
         self._generations: list[tuple[int, dict[bytes, State]]] = [(0, {})]
         self._newest: dict[bytes, State] = self._generations[0][1]
+        self._older: list[dict[bytes, State]] = []  # the others, latest first
 
     def __len__(self) -> int:
         return sum(len(states) for _, states in self._generations)
@@ -74,8 +75,8 @@ class Ledger:
     def state(self, key: bytes) -> State | None:
         """The key's state, None if the log has said nothing of it since the page."""
         state = self._newest.get(key)
-        if state is None and len(self._generations) > 1:
-            for _, states in reversed(self._generations[:-1]):
+        if state is None:
+            for states in self._older:
                 state = states.get(key)
                 if state is not None:
                     return state
@@ -115,7 +116,7 @@ class Ledger:
         if word.ours and self._known(key, word.version):
             return None
         entry = Entry(self, word.version, word.record, word.schedule)
-        self._set(key, entry if keep(entry) else word.version)
+        self._set(key, self.state(key), entry if keep(entry) else word.version)
         self._drift(key, None)
         return key
 
@@ -148,7 +149,7 @@ class Ledger:
             self._drift(key, state if isinstance(state, Entry) else None)
             return None
         over = ~kill.version
-        self._set(key, min(cast(int, state), over) if state is not None and current is None else over)
+        self._set(key, state, min(cast(int, state), over) if state is not None and current is None else over)
         self._drift(key, None)
         return key
 
@@ -159,11 +160,12 @@ class Ledger:
         else:
             self.adrift[key] = repeat
 
-    def _set(self, key: bytes, state: State) -> None:
-        self.net += self._weight(state) - self._weight(self.state(key))
+    def _set(self, key: bytes, before: State | None, state: State) -> None:
+        self.net += self._weight(state) - self._weight(before)
         if len(self._newest) >= GENERATION and key not in self._newest:
             self._newest = {}
             self._generations.append((self.position, self._newest))
+            self._older = [states for _, states in self._generations[-2::-1]]
         self._newest[key] = state
 
     def _weight(self, state: State | None) -> int:
@@ -179,15 +181,11 @@ class Ledger:
         """The acknowledgement of this entry is committed."""
         key, version = entry.record.key or b"", entry.version
         self._unread[key] = version
-        if self._newest.get(key) is entry:  # by far the most common
-            self._newest[key] = ~version
-            self.net -= 2 if version < self.page_offset else 1
-            return
         state = self.state(key)
         if state is None or state is entry:
-            self._set(key, ~version)
+            self._set(key, state, ~version)
         elif type(state) is int and state < 0:
-            self._set(key, min(state, ~version))
+            self._set(key, state, min(state, ~version))
 
     def repeated(self, key: bytes, what: Entry | int) -> None:
         """The repeat is committed."""
@@ -206,10 +204,11 @@ class Ledger:
         self.page_offset = offset
         while len(self._generations) > 1 and self._generations[1][0] <= offset:
             self._generations.pop(0)
+        self._older = [states for _, states in self._generations[-2::-1]]
         self._disposed = {g: d for g, d in self._disposed.items() if d is None or d >= offset}
         for key, version in self._unread.items():  # the page may not know of these, and no generation may be left
             if self.state(key) is None:
-                self._set(key, ~version)
+                self._set(key, None, ~version)
         newest: dict[bytes, State] = {}
         for _, states in self._generations:
             newest.update(states)
@@ -226,6 +225,7 @@ class Ledger:
         self._unread.clear()
         self._newest = {}
         self._generations = [(offset, self._newest)]
+        self._older = []
 
     def adopt(self, entry: Entry, keep: Callable[[Entry], bool]) -> None:
         """A page's row whose word is pending, but not the log's last record (rule 4)."""
@@ -234,13 +234,13 @@ class Ledger:
         if state is None or (type(state) is int and state < 0 and ~state < entry.version):
             # In memory even if it is due much later: the repeat needs its payload.
             keep(entry)
-            self._set(key, entry)
+            self._set(key, state, entry)
             self.adrift[key] = entry
 
     def adopt_cancel(self, key: bytes, version: int) -> None:
         """A page's row that says: over, but the log's last record is our repeat of it (rule 4)."""
         if self.state(key) is None:
-            self._set(key, ~version)
+            self._set(key, None, ~version)
             self.adrift[key] = version
 
     def adopt_garbage(self, garbage: words.Garbage) -> None:

@@ -47,7 +47,7 @@ class KafkaWriter:
             # rule 8: an unknown target is told apart long before the transaction's time-out
             topic_metadata_propagation_max_ms=700,
             message_max_bytes=broker_max_bytes + (1 << 20),  # rule 9: the broker decides, not the client
-            linger_ms=5,
+            linger_ms=10,  # fewer, larger requests in a burst; a flush does not wait for it
             batch_size=1_000_000,
             queue_buffering_max_messages=2_000_000,
             queue_buffering_max_kbytes=1 << 20,
