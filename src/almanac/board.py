@@ -12,6 +12,7 @@ from rich.text import Text
 from almanac import tally
 
 WINDOW = 10.0  # seconds that rates and lateness are taken over
+SILENT = 5_000  # ms without a report after which a shard's state is not known
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,11 @@ class Board:
         self._title = title
         self._counts: list[tuple[float, int, list[int]]] = []  # when, fired, lateness so far
 
-    def overview(self, in_book: int, statuses: Mapping[int, dict[str, Any]]) -> Overview:
-        """Adds the wheels up."""
+    def overview(self, in_book: Mapping[int, int], statuses: Mapping[int, dict[str, Any]]) -> Overview:
+        """Adds the wheels up; `in_book` is what the book had as of each page."""
         now = time.monotonic()
+        pages = [status["page"] for status in statuses.values() if status.get("page") in in_book]
+        base = in_book[min(pages)] if pages else max(in_book.values(), default=0)
         fired = sum(status.get("fired", 0) for status in statuses.values())
         late = [sum(column) for column in zip(*(s["late"] for s in statuses.values() if "late" in s), strict=True)]
         late = late or [0] * (len(tally.BOUNDS) + 1)
@@ -51,7 +54,7 @@ class Board:
         recent = [max(0, a - b) for a, b in zip(late, late_before, strict=True)]
         dues = [status["next_due"] for status in statuses.values() if status.get("next_due") is not None]
         return Overview(
-            pending=max(0, in_book + sum(status.get("net", 0) for status in statuses.values())),
+            pending=max(0, base + sum(status.get("net", 0) for status in statuses.values())),
             fired=fired,
             per_second=(fired - before) / max(1.0, now - since),
             late_p50=tally.quantile(recent, 0.5),
@@ -59,7 +62,7 @@ class Board:
             late_max=max((s["recent_max"] for s in statuses.values() if s.get("recent_max")), default=None),
             next_due=min(dues, default=None),
             dead_letters=sum(sum(status.get("dead_letters", {}).values()) for status in statuses.values()),
-            states={shard: status.get("state", "?") for shard, status in sorted(statuses.items())},
+            states={shard: _state(status) for shard, status in sorted(statuses.items())},
         )
 
     def line(self, view: Overview) -> str:
@@ -82,13 +85,18 @@ class Board:
         for name in ("shard", "state", "page", "fired", "in memory", "next due", ""):
             shards.add_column(name)
         for shard, status in sorted(statuses.items()):
-            state = status.get("state", "?")
+            state = _state(status)
             style = "green" if state == "firing" else "yellow"
             shards.add_row(
                 str(shard), Text(state, style), str(status.get("page")), f"{status.get('fired', 0):,}",
                 f"{status.get('in_memory', 0):,}", _until(status.get("next_due")), Text(status.get("why") or ""),
             )  # fmt: skip
         return Group(Text(self._title, "bold"), head, Text(), shards)
+
+
+def _state(status: Mapping[str, Any]) -> str:
+    silent = time.time() * 1000 - status.get("reported", 0)
+    return f"silent for {silent / 1000:.0f} s" if silent > SILENT else status.get("state", "?")
 
 
 def _lateness(view: Overview) -> str:

@@ -43,7 +43,7 @@ class Keeper:
     ) -> None:
         self.progress = ingest.Progress()
         self.page: pages.PageSpec | None = None
-        self.pending = 0  # in the book, as of the page
+        self.pending: dict[int, int] = {}  # in the book, as of each page that a wheel may be on
         self._settings, self._spark, self._admin, self._topic_ids = settings, spark, admin, topic_ids
         self._sources, self._shards, self._stopping, self._say = sources, shards, stopping, say
         self._book = table.Book(settings.book_folder, spark, settings.page_length_ms)
@@ -112,7 +112,7 @@ class Keeper:
                 self._spark, self._book, number, horizon, self._shards, self._settings.topics, self.page_root
             )
         spec = dataclasses.replace(spec, offsets={**self._offsets, **spec.offsets})
-        self.pending = read.Reader(self._book.folder, spec.version).count()
+        self.pending[number] = read.Reader(self._book.folder, spec.version).count()
         if self.page is not None:
             self._old.append(self.page)
         self.page = spec
@@ -136,6 +136,7 @@ class Keeper:
         for spec in [spec for spec in self._old if spec.number < reached]:
             pages.remove(spec)
             self._old.remove(spec)
+            self.pending.pop(spec.number, None)
 
     def remove_other_pages(self) -> None:
         """What earlier runners left behind."""

@@ -121,9 +121,9 @@ class Runner:
         return dict(self._ownership.statuses) if self._ownership is not None else {}
 
     @property
-    def pending_in_book(self) -> int:
-        """How many schedules the book had when the page was made."""
-        return self._keeper.pending if hasattr(self, "_keeper") else 0
+    def pending_in_book(self) -> dict[int, int]:
+        """How many schedules the book had when each page was made, by the page's number."""
+        return dict(self._keeper.pending) if hasattr(self, "_keeper") else {}
 
     @property
     def shards(self) -> int:
