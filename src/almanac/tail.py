@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from almanac import kafka, ports
@@ -52,7 +52,7 @@ class KafkaTail:
         head = self._consumer.poll(seconds)
         if head is None:
             return []
-        return [said for message in (head, *self._consumer.consume(MOST, 0)) if (said := _said(message)) is not None]
+        return [found for message in (head, *self._consumer.consume(MOST, 0)) if (found := said(message)) is not None]
 
     def high(self) -> dict[ports.Source, int]:
         """See ports.Tail."""
@@ -111,7 +111,8 @@ def _offsets(
         raise ports.Unavailable(f"Kafka does not say where the schedules topics end: {error}") from error
 
 
-def _said(message: Message) -> Record | ports.End | None:
+def said(message: Any) -> Record | ports.End | None:
+    """A message as the wheel understands it; None for an error that passes."""
     error = message.error()
     topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
     if error is None:

@@ -7,5 +7,4 @@ table     the book: the Delta table, its MERGE, its offsets, whether it can be t
 ingest    the stream from Kafka into the book
 pages     what falls due soon, as one sorted Parquet file per shard
 read      reads for people, without Spark
-views     the same for SQL on Spark: pending, fired, dead_letters
 """

@@ -1,0 +1,41 @@
+"""What the tail makes of a message that its client cannot wholly read."""
+
+from typing import Any
+
+from almanac import formats, tail, words
+from almanac.record import Record
+
+
+class Unreadable:
+    """As librdkafka's Python gives a message one of whose headers has a name that is not UTF-8."""
+
+    def error(self) -> None: ...
+    def topic(self) -> str:
+        return "schedules"
+
+    def partition(self) -> int:
+        return 1
+
+    def offset(self) -> int:
+        return 42
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 1_607_918_336_123
+
+    def key(self) -> bytes:
+        return b"id"
+
+    def value(self) -> bytes:
+        return b"payload"
+
+    def headers(self) -> Any:
+        raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+
+
+def test_a_header_name_that_is_not_utf8_makes_garbage_and_no_crash() -> None:
+    said = tail.said(Unreadable())
+    assert isinstance(said, Record)
+    assert (said.offset, said.key, said.value) == (42, b"id", b"payload")
+    read = words.read(said, formats.named("etf1"), "topic-id")
+    assert isinstance(read, words.Garbage)
+    assert "UTF-8" in read.reason
