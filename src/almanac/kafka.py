@@ -7,6 +7,8 @@ counterpart there is named by `untranslated()`.
 from __future__ import annotations
 
 import logging
+import re
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -19,6 +21,9 @@ from almanac import errors, passthrough
 from almanac.settings import Settings
 
 log = logging.getLogger(__name__)
+
+QUIET_SECONDS: Final = 30.0
+"""While Kafka is away librdkafka says the same many times a second: it is logged once in that time."""
 
 ANSWER_SECONDS: Final = 10.0
 """How long a one-shot command waits for Kafka."""
@@ -34,6 +39,28 @@ _AWAY: Final = (
     KafkaError._SSL,
     KafkaError._MSG_TIMED_OUT,
 )
+
+
+class Seldom(logging.Filter):
+    """Lets a message pass if none like it (but for numbers) has passed lately."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._passed: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Says whether it passes."""
+        text, now = re.sub(r"\d+", "#", record.getMessage()), self._clock()
+        if now - self._passed.get(text, -QUIET_SECONDS) < QUIET_SECONDS:
+            return False
+        if len(self._passed) >= 1_000:
+            self._passed.clear()
+        self._passed[text] = now
+        return True
+
+
+log.addFilter(Seldom())
 
 
 def _report(error: KafkaError) -> None:
