@@ -11,6 +11,7 @@ class Clock:
 
     def __init__(self) -> None:
         self._anchor = self.wall() - self.monotonic()
+        self._jumped = False
         self._broker: float | None = None  # broker minus wall, ms
 
     def wall(self) -> float:
@@ -39,11 +40,15 @@ class Clock:
     def check(self) -> str | None:
         """To be called about once a second: follows a small drift, names a large difference."""
         drift = self.wall() - self.monotonic() - self._anchor
+        if abs(drift) > TOLERANCE and not self._jumped:
+            self._jumped, self._broker = True, None  # what was heard before the jump says nothing about it
         if abs(drift) <= TOLERANCE:
+            self._jumped = False
             self._anchor += max(-SLEW, min(SLEW, drift))
         elif self._broker is not None and abs(self._broker) <= TOLERANCE:
             # The wall was set and the broker agrees with it: two against one.
             self._anchor += drift
+            self._jumped = False
             return f"the wall clock jumped by {drift:+.0f} ms; following it, as the broker agrees"
         else:
             return f"the wall clock differs from the wheel's by {drift:+.0f} ms"

@@ -152,8 +152,9 @@ class Keeper:
     def follow(self) -> None:
         """Feeds the book until the stream ends; the caller calls it again."""
         query = self._ready.start()
+        before = self.progress.batches
         while not query.awaitTermination(1):
-            self._failures = 0 if self.progress.batches else self._failures
+            self._failures = 0 if self.progress.batches > before else self._failures
             if self._stopping.is_set():
                 query.stop()
                 return

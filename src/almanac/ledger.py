@@ -86,7 +86,9 @@ class Ledger:
         """Is this entry still the winner? (A page's row that came by the tail again is fired from there.)"""
         state = self.state(entry.record.key or b"")
         if entry.paged:
-            return state is None or (type(state) is int and state < 0 and ~state < entry.version)
+            if type(state) is int:  # a word that was too far away for memory: this page brings it
+                return state == entry.version if state >= 0 else ~state < entry.version
+            return state is None
         return state is entry
 
     # What the tail says.
@@ -182,7 +184,7 @@ class Ledger:
         key, version = entry.record.key or b"", entry.version
         self._unread[key] = version
         state = self.state(key)
-        if state is None or state is entry:
+        if state is None or state is entry or state == version:
             self._set(key, state, ~version)
         elif type(state) is int and state < 0:
             self._set(key, state, min(state, ~version))
@@ -231,10 +233,9 @@ class Ledger:
         """A page's row whose word is pending, but not the log's last record (rule 4)."""
         key = entry.record.key or b""
         state = self.state(key)
-        if state is None or (type(state) is int and state < 0 and ~state < entry.version):
-            # In memory even if it is due much later: the repeat needs its payload.
-            keep(entry)
-            self._set(key, state, entry)
+        if state is None or (type(state) is int and (state == entry.version if state >= 0 else ~state < entry.version)):
+            # The repeat needs its payload, even if it is due much later and a later page brings it.
+            self._set(key, state, entry if keep(entry) else entry.version)
             self.adrift[key] = entry
 
     def adopt_cancel(self, key: bytes, version: int) -> None:

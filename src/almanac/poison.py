@@ -79,12 +79,20 @@ class Ward:
         for target, kept in list(self.quarantine.items()):
             if now < kept.until:
                 continue
-            entries = [entry for entry in kept.entries if entry.ledger.alive(entry)]
-            kept.entries = entries[self._most :]
-            batch = entries[: self._most]
-            if entries and self._writer.offline(target):
+            kept.entries = [entry for entry in kept.entries if entry.ledger.alive(entry)]
+            if not kept.entries:
+                del self.quarantine[target]
+                continue
+            due = [entry for entry in kept.entries if entry.due <= now]
+            if not due:
+                continue
+            offline = self._writer.offline(target)
+            batch = due[: self._most]
+            taken = set(map(id, batch))
+            kept.entries = [entry for entry in kept.entries if id(entry) not in taken]
+            if offline:
                 self._isolate(target, batch)
-            elif entries:
+            else:
                 kept.until = now
                 try:
                     self._try(target, batch)
@@ -92,8 +100,6 @@ class Ward:
                     self._give_back(batch)
                     raise
                 return True
-            else:
-                del self.quarantine[target]
         return False
 
     def _try(self, target: str, entries: list[Entry]) -> None:
@@ -111,7 +117,8 @@ class Ward:
             return
         self._tally.aborted += 1
         on_target = {number // each: fault for number, fault in faults.items() if number >= 0 and number % each == 1}
-        if any(fault.kind == "time-out" for fault in on_target.values()):
+        not_allowed = -1 in faults and faults[-1].kind == "message"  # the broker names no record, only the refusal
+        if not_allowed or any(fault.kind == "time-out" for fault in on_target.values()):
             self._isolate(target, entries)
             return
         guilty = {number: fault for number, fault in on_target.items() if fault.kind in ("message", "size")}

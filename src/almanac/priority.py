@@ -4,12 +4,15 @@ Merges and pages are work of many seconds that nobody waits for. In local mode t
 wheels are processes of their own. So the JVM's threads step back, once the wheels have been started (these inherit).
 """
 
+import logging
 import os
 import sys
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
+
+log = logging.getLogger("almanac.priority")
 
 
 def step_back() -> None:
@@ -20,11 +23,14 @@ def step_back() -> None:
         with suppress(psutil.Error, OSError):
             if "org.apache.spark.deploy.SparkSubmit" in child.cmdline():
                 for thread in Path(f"/proc/{child.pid}/task").iterdir():
-                    os.sched_setscheduler(int(thread.name), os.SCHED_IDLE, os.sched_param(0))
+                    with suppress(ProcessLookupError):
+                        os.sched_setscheduler(int(thread.name), os.SCHED_IDLE, os.sched_param(0))
 
 
 def step_forward() -> None:
     """For a wheel whose process a JVM started that had stepped back already. Takes a right that few have."""
     if sys.platform == "linux" and os.sched_getscheduler(0) == os.SCHED_IDLE:
-        with suppress(PermissionError):
+        try:
             os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        except PermissionError:
+            log.warning("this wheel runs with the book's priority until the scheduler is restarted")

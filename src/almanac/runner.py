@@ -214,6 +214,21 @@ class Runner:
                 raise ports.Unavailable(f"cannot fence shard {number}: {error.args[0].str()}") from error
 
     def _turn_wheel(self, number: int) -> None:
+        lost = False
+        while not self._stopping.is_set():
+            try:
+                if lost:
+                    self._begin_again()
+                lost = False
+                self._run_wheel(number)
+            except Exception as error:
+                if self._stopping.is_set():
+                    return
+                log.error("wheel %d ended: %s; it is started again", number, _first_line(error))
+                lost = lost or ports.LogLost.__name__ in str(error)
+            self._stopping.wait(RETRY)  # if it was stopped or replaced, the listener decides what follows
+
+    def _run_wheel(self, number: int) -> None:
         spark = self._require(self._spark)
         job = sink.Job(
             settings=self.settings,
@@ -223,20 +238,9 @@ class Runner:
             topic_ids=self._topic_ids,
             broker_max_bytes=int(topics.broker_configs(self._admin).get("message.max.bytes") or topics.MESSAGE_BYTES),
         )
-        while not self._stopping.is_set():
-            spark.sparkContext.setJobGroup(f"almanac wheel {number}", f"almanac wheel {number}", interruptOnCancel=True)
-            frame = spark.createDataFrame([(number, job.to_json())], sink.SCHEMA).coalesce(1)
-            try:
-                frame.write.format("almanac").mode("append").save()
-                if not self._stopping.is_set():
-                    self._stopping.wait(RETRY)  # it was stopped or replaced; the listener decides what follows
-            except Exception as error:
-                if self._stopping.is_set():
-                    return
-                log.error("wheel %d ended: %s; it is started again", number, _first_line(error))
-                if ports.LogLost.__name__ in str(error):
-                    self._begin_again()
-                self._stopping.wait(RETRY)
+        spark.sparkContext.setJobGroup(f"almanac wheel {number}", f"almanac wheel {number}", interruptOnCancel=True)
+        frame = spark.createDataFrame([(number, job.to_json())], sink.SCHEMA).coalesce(1)
+        frame.write.format("almanac").mode("append").save()
 
     def _begin_again(self) -> None:
         """The log no longer reaches back to the page: the book is looked at as at a start, and a new page announced."""
@@ -274,19 +278,21 @@ class Runner:
                 self._mend("the book's stream ended", error)
 
     def _turn_pages(self) -> None:
-        turned = time.monotonic()
+        turned, written = time.monotonic(), False
         while not self._stopping.is_set():
             early = self._turn_now.wait(max(0.0, turned + self.settings.page_length - time.monotonic()))
             if self._stopping.is_set():
                 return
             self._turn_now.clear()
             try:
-                if early and not self._keeper.has_news():
+                if early and not written and not self._keeper.has_news():
                     self._stopping.wait(1)  # a page would not relieve the wheels yet: the book has to read first
                     continue
-                self._keeper.write_page()
+                if not written:
+                    self._keeper.write_page()
+                    written = True
                 self._announce()
-                turned = time.monotonic()
+                turned, written = time.monotonic(), False
             except Exception as error:
                 self._mend("no page was written", error)
 

@@ -100,7 +100,11 @@ class Reader:
             shard, offset = message.partition() or 0, message.offset() or 0
             if message.error() is None:
                 self._positions[shard] = offset + 1
-                key, value = (message.key() or b"").decode(), json.loads(message.value() or b"{}")
+                try:
+                    key, value = (message.key() or b"").decode(), json.loads(message.value() or b"{}")
+                except ValueError:
+                    log.warning("%s/%d/%d is not one of ours: skipped", self.topic, shard, offset)
+                    continue
                 found.append((shard, offset, message.timestamp()[1], key, value))
             elif kafka.is_end(message):
                 self._positions[shard] = max(self._positions[shard], offset)

@@ -131,6 +131,9 @@ class Wheel:
     def take_over(self) -> str | None:
         """Fences, looks again, catches up; then it may fire. Names the later owner if there is one."""
         self.state = "fencing"
+        newer = self._claims.superseded()  # a wheel that Spark runs again must not fence who replaced it
+        if newer:
+            return newer
         self._writer.renew()
         newer = self._claims.superseded()
         if newer:
@@ -219,6 +222,7 @@ class Wheel:
         cursor.bound(now)
         page = self._page.page if self._page else Page(None)
         self._missed = Lane(self._live.agenda.split(now), cursor)
+        self._live.agenda.keep(lambda entry: not entry.paged)  # given back; the new cursor reads them again
         self._live = Lane(self._live.agenda, page.cursor(self.ledgers, now))
 
     def _judged(self, batch: list[Entry], now: int) -> list[Entry]:
@@ -349,9 +353,9 @@ class Wheel:
         horizon = self._horizon
         for positions, earlier in reversed(self._kept):
             if all(offsets.get(source, 0) >= position for source, position in positions.items()):
-                break
+                return horizon
             horizon = min(horizon, earlier)
-        return horizon
+        return -1  # it begins before what this wheel has read
 
     def _turn(self, page: Opened) -> None:
         """The page takes over from the one in use: no fence, no gap."""
@@ -365,7 +369,7 @@ class Wheel:
         agenda.keep(lambda entry: not entry.paged and entry.ledger.alive(entry))
         self._chores.turn()
         self._ward.turn()
-        self._kept = [*self._kept[-3:], (self._positions(), self._horizon)]
+        self._kept = [*self._kept[-99:], (self._positions(), self._horizon)]
         self._use(page, agenda)
 
     def _reopen(self, page: Opened) -> None:
@@ -375,7 +379,7 @@ class Wheel:
         self._tail.seek(self._positions())
         self._chores.clear()
         self._ward.quarantine.clear()
-        self._kept = []
+        self._kept = [({source: page.offsets.get(source, 0) for source in self.ledgers}, -1)]
         self._use(page, Agenda())
 
     def _use(self, page: Opened, agenda: Agenda) -> None:

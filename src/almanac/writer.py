@@ -14,6 +14,7 @@ from almanac.settings import Settings
 log = logging.getLogger("almanac.writer")
 
 ANSWER = 10.0  # seconds that a call may take
+TRIES = 5  # within them, to reach Kafka at all
 SLOW = 1.0  # seconds after which even a good answer to commit or abort is doubted (KAFKA-17754)
 PATIENCE = 3.0  # seconds that records may be on their way before Kafka is asked whether it is there at all
 
@@ -78,13 +79,23 @@ class KafkaWriter:
         try:
             producer = Producer(self._config)
             # A producer that has asked for metadata initialises in 3 ms instead of up to 500.
-            producer.list_topics(timeout=ANSWER)
+            self._reach(producer)
             producer.init_transactions(ANSWER)
         except KafkaException as error:
             raise _unsettled(error) from error
         self._doubt = None
         self._producer = producer
         self._produce = producer.produce
+
+    def _reach(self, producer: Producer) -> None:
+        # While one question waits librdkafka does not connect again: several short ones see Kafka's return sooner.
+        for left in range(TRIES, 0, -1):
+            try:
+                producer.list_topics(self._known_topic, timeout=ANSWER / TRIES)
+                return
+            except KafkaException:
+                if left == 1:
+                    raise
 
     def begin(self) -> None:
         """See ports.Writer."""
@@ -108,6 +119,8 @@ class KafkaWriter:
                 self._flush()
                 self.send([out])
             except KafkaException as error:
+                if error.args[0].code() == KafkaError._STATE:  # rule 8: an earlier record was refused meanwhile
+                    raise ports.Refused(error.args[0].str()) from error
                 raise _refused_or_unsettled(error) from error
 
     def commit(self) -> None:
@@ -137,16 +150,20 @@ class KafkaWriter:
                 more["partition"] = partition
             try:
                 self._current.produce(topic, value, key, **more)
+            except BufferError as error:
+                raise ports.Unavailable("more than fits into the producer's queue") from error
             except KafkaException as error:
                 if error.args[0].code() in _FENCED or error.args[0].fatal():
                     raise _unsettled(error) from error
-                faults[number] = _fault(error.args[0])
+                if error.args[0].code() != KafkaError._STATE:  # that is an earlier record's fault, and told of it
+                    faults[number] = _fault(error.args[0])
         self._flush()
         if not faults:
             try:
                 self._end(self._current.commit_transaction)
             except ports.Refused as error:
-                faults[-1] = ports.Fault("other", str(error))
+                cause = error.__cause__
+                faults[-1] = _fault(cause.args[0]) if isinstance(cause, KafkaException) else ports.Fault("other", "")
         if faults:
             self.abort()
         return faults

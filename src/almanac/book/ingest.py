@@ -205,7 +205,11 @@ class Ingest:
         since = int(time.time() * 1000)
         ends = self._ends(batch)
         # Spark cuts a batch short of the log's end only where it would hold more than allowed.
-        whole = sum(end - self._begun.get(each, 0) for each, end in ends.items()) < self._most
+        # (It rounds each partition's share down, so a batch that was cut may be a little smaller than that.)
+        whole = sum(end - self._begun.get(each, 0) for each, end in ends.items()) < self._most - len(ends)
+        known = self.book.offsets()
+        if any(known.get(each, 0) < begun for each, begun in self._begun.items()):
+            raise RuntimeError("the book was built anew meanwhile: this stream must begin where it ends")
         self.book.take(records, ends, self._decoder, self.source.topic_ids, whole=whole, since_ms=since)
         self._begun = ends
         if next(self._merges) % TIDY_EVERY == 0:

@@ -1,0 +1,121 @@
+"""What a wheel must not lose or double where pages, memory and quarantine meet."""
+
+from typing import Any
+
+import pytest
+from memory import START, TOPIC, Rig
+
+from almanac import ports
+
+PAGE = 300_000  # ms
+
+
+def turn(rig: Rig, wheel: Any, times: int) -> None:
+    for _ in range(times):
+        wheel.run_for(PAGE)
+        wheel.claims.say(ports.Turn(rig.page()))
+
+
+def test_a_word_that_came_live_and_is_due_pages_later_fires_from_the_page_that_brings_it() -> None:
+    rig = Rig()
+    wheel = rig.wheel(rig.page()).begin()
+    wheel.run_for(100)
+    rig.kafka.schedule(b"k", START + 5 * PAGE, b"far")
+    turn(rig, wheel, 8)
+    wheel.run_for(10_000)
+    assert rig.kafka.fired() == [b"far"]
+
+
+def test_an_update_to_a_far_time_that_slips_in_before_our_tombstone_survives_compaction() -> None:
+    rig = Rig()
+    wheel = rig.wheel(rig.page()).begin()
+    wheel.run_for(100)
+    rig.kafka.schedule(b"k", START + 1_000, b"v1")
+
+    def update() -> None:
+        rig.kafka.schedule(b"k", START + 86_400_000, b"v2")
+
+    wheel.writer.before_ours.append(update)
+    wheel.run_for(2_000)
+    turn(rig, wheel, 4)
+    wheel.run_for(1_000)
+    assert wheel.wheel.tally.repeats == 1
+    rig.kafka.log(TOPIC).compact()
+    page: Any = rig.page(horizon=2 * 86_400_000).page
+    assert [row["key"] for row in page._rows] == [b"k"]
+
+
+def test_one_that_is_due_at_once_does_not_double_the_staged_ones_of_the_page() -> None:
+    rig = Rig()
+    due = START + 5_000
+    for number in range(3):
+        rig.kafka.schedule(b"p%d" % number, due, b"page%d" % number)
+    wheel = rig.wheel(rig.page()).begin()
+    wheel.tail.at(due - 40, lambda: rig.kafka.schedule(b"now", due - 40 - 1_200, b"at once"))
+    wheel.run_for(6_000)
+    assert sorted(map(bytes, filter(None, rig.kafka.fired()))) == [b"at once", b"page0", b"page1", b"page2"]
+
+
+def test_a_page_that_begins_before_what_was_read_is_no_reason_to_forget_rows() -> None:
+    rig = Rig()
+    rig.kafka.schedule(b"a", START + 20_000, b"a")
+    wheel = rig.wheel(rig.page()).begin()
+    wheel.run_for(1_000)
+    wheel.claims.say(ports.Turn(rig.page({(TOPIC, 0): 0})))  # of a book that is being built again
+    wheel.run_for(60_000)
+    assert rig.kafka.fired() == [b"a"]
+
+
+def test_what_waits_for_a_dead_target_is_not_lost_with_the_answer_who_leads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    wheel = rig.wheel(rig.page()).begin()
+    wheel.run_for(100)
+    rig.kafka.offline.add("target")
+    rig.kafka.schedule(b"a", START + 1_000, b"a")
+    wheel.run_for(1_500)
+    asked = []
+
+    def offline(target: str) -> bool:
+        asked.append(target)
+        if len(asked) == 1:
+            raise ports.Unavailable("metadata timed out")
+        return target in rig.kafka.offline
+
+    monkeypatch.setattr(wheel.writer, "offline", offline)
+    rig.kafka.offline.clear()
+    wheel.run_for(60_000)
+    assert rig.kafka.fired() == [b"a"]
+
+
+def test_what_was_staged_for_a_dead_target_is_not_early_when_it_lives_again() -> None:
+    rig = Rig(ahead=150)
+    wheel = rig.wheel(rig.page()).begin()
+    wheel.run_for(100)
+    rig.kafka.offline.add("target")
+    rig.kafka.schedule(b"a", START + 1_000, b"a")
+    wheel.run_for(1_150)
+    until = wheel.wheel._ward.quarantine["target"].until
+    rig.kafka.schedule(b"b", until + 100, b"b")
+    wheel.tail.at(until + 5, lambda: rig.kafka.schedule(b"x", START + 10**8, b"x", target="other"))
+    rig.kafka.offline.clear()
+    wheel.run_for(2_000)
+    fired = {record.value: record.timestamp for record in rig.kafka.read("target")}
+    assert fired[b"b"] >= until + 100
+
+
+def test_a_wall_clock_that_is_set_ahead_fires_nothing_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    rig.kafka.schedule(b"a", START + 3_000_000, b"in 50 minutes")
+    wheel = rig.wheel(rig.page(horizon=4_000_000)).begin()
+    wheel.run_for(2_000)
+    tell = wheel.claims.report
+
+    def report(status: dict[str, Any]) -> None:  # as KafkaClaims: the broker, whose clock is right, stamps it
+        tell(status)
+        rig.clock.hear_broker(rig.clock.time, rig.clock.wall(), rig.clock.wall())
+
+    monkeypatch.setattr(wheel.claims, "report", report)
+    wheel.run_for(2_500)
+    rig.clock.skew = 3_600_000.0
+    wheel.run_for(5_000)
+    assert rig.kafka.fired() == []
