@@ -17,7 +17,7 @@ log = logging.getLogger("almanac.tail")
 
 MOST = 5_000  # records of one poll
 ASK = 1.0  # seconds between questions for the ends
-ANSWER = 5.0  # seconds
+ANSWER, LOOK = 5.0, 1.0  # seconds
 
 
 class KafkaTail:
@@ -105,7 +105,7 @@ def _offsets(
             # Partitions that were given another leader, or the same again: the client asks with what it remembers of
             # them, for minutes (FENCED_LEADER_EPOCH), unless it is made to look.
             for topic in {topic for topic, _ in sources}:
-                admin.list_topics(topic, timeout=ANSWER)
+                admin.list_topics(topic, timeout=LOOK)
             return answer()
     except (KafkaException, TimeoutError) as error:
         raise ports.Unavailable(f"Kafka does not say where the schedules topics end: {error}") from error

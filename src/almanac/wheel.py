@@ -118,7 +118,7 @@ class Wheel:
                 self._say("waiting", str(error))
                 self._clock.sleep(backoff)
                 self._listen(pages=False)
-                backoff = min(2.0, backoff * 2)
+                backoff = min(0.5, backoff * 2)
             if self._stop is not None:
                 ended = "replaced" if self._stop.replaced else "stopped"
                 self._say(ended, self._stop.replaced and f"a later claim holds this shard: {self._stop.replaced}")

@@ -38,7 +38,7 @@ class World:
 
     def schedule(self, key: bytes, ms: int) -> None:
         self.number += 1
-        due, payload = int(self.rig.clock.time) + ms, b"%d" % self.number
+        due, payload = int(self.rig.clock.time) + 3 * ms, b"%d" % self.number  # some lie far behind the horizon
         self.rig.kafka.schedule(key, due, payload)
         self.said.setdefault(key, []).append((self.rig.clock.time, "schedule", payload, due))
 
@@ -106,20 +106,23 @@ class World:
         return {row["key"]: (row["version"], row["value"]) for row in rows if row["pending"]}
 
     def finish(self) -> None:
-        for _ in range(3):  # a page brings what lies behind the horizon or is adrift
+        """Pages turn in their time, each a step further, until nothing is left."""
+        for _ in range(60):
             self.wheel.writer.before_commit.clear()
             self.wheel.writer.before_ours.clear()
-            self.wheel.claims.say(ports.Turn(self.rig.page(horizon=10_000)))
-            end = self.rig.clock.time + 2_000
+            if not self.pending() and self.settled():
+                break
+            self.wheel.claims.say(ports.Turn(self.rig.page(horizon=300)))
+            end = self.rig.clock.time + 150
             while self.rig.clock.time < end:
                 before = self.rig.clock.time
                 self.step()
                 self.rig.clock.time += 1 if self.rig.clock.time == before else 0
 
 
-@pytest.fixture(autouse=True)
-def _small_generations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("almanac.ledger.GENERATION", 2)
+@pytest.fixture(autouse=True, params=[2, 65_536])
+def _generations(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    monkeypatch.setattr("almanac.ledger.GENERATION", request.param)
 
 
 _CHECKED = settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
