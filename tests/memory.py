@@ -56,7 +56,7 @@ class Log:
     """One partition."""
 
     slots: dict[int, Slot] = field(default_factory=dict)
-    cleaned: dict[int, Slot] = field(default_factory=dict)  # what the cleaner has taken
+    clean: int = 0  # how far the cleaner has come
     end: int = 0
     stalled: bool = False  # a reader gets nothing, not even the end
 
@@ -71,11 +71,10 @@ class Log:
         opened = [o for o, slot in self.slots.items() if slot.transaction and slot.transaction.state == "open"]
         return min(opened, default=self.end)
 
-    def committed(self, ever: bool = False) -> list[Record]:
-        """What a reader gets now, or (`ever`) would have got if it had read all along."""
+    def committed(self) -> list[Record]:
         return [
             slot.record
-            for _, slot in sorted({**self.cleaned, **self.slots}.items() if ever else self.slots.items())
+            for _, slot in sorted(self.slots.items())
             if slot.record is not None and (slot.transaction is None or slot.transaction.state == "committed")
         ]
 
@@ -83,8 +82,8 @@ class Log:
         """The cleaner: of each key only the last record stays."""
         last = {record.key: record.offset for record in self.committed()}
         kept = set(last.values())
-        self.cleaned |= {o: s for o, s in self.slots.items() if s.record is not None and o not in kept}
-        self.slots = {o: s for o, s in self.slots.items() if o not in self.cleaned}
+        self.slots = {o: s for o, s in self.slots.items() if s.record is None or o in kept}
+        self.clean = self.end
 
 
 class Kafka:
@@ -416,10 +415,9 @@ class Rig:
         rows: list[dict[str, Any]] = []
         for source in self.sources:
             log = self.kafka.log(*source)
-            offsets[source] = min(log.stable, (upto or {}).get(source, log.stable))
-            # A book that stands before the end has read what it knows before the cleaner came; one that is built anew
-            # stands at the end.
-            known = [r for r in log.committed(offsets[source] < log.stable) if r.offset < offsets[source]]
+            # rule 10: a book that stands before what the cleaner has reached is not trusted
+            offsets[source] = min(log.stable, max(log.clean, (upto or {}).get(source, log.stable)))
+            known = [r for r in log.committed() if r.offset < offsets[source]]
             rows += [r for r in book(known, self.form) if r["mark"] or (r["due"] or 0) < due_before]
         return wheel.Opened(self.pages, MemoryPage(rows), offsets, due_before)
 
