@@ -75,8 +75,9 @@ def _client(settings: Settings, section: dict[str, str], ours: dict[str, Any], o
         "client.id": settings.group_id,
         "error_cb": _report,
         "logger": log,
-        # when Kafka comes back nobody should wait for the client's patience (10 s by default)
+        # when Kafka comes back nobody should wait for the client's patience (10 s and 60 s by default)
         "reconnect.backoff.max.ms": 1_000,
+        "socket.timeout.ms": 10_000,
     }
     named = {key if key.endswith("_cb") or key == "logger" else key.replace("_", "."): over[key] for key in over}
     servers = {"bootstrap.servers": settings.bootstrap_servers}

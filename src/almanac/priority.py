@@ -14,6 +14,9 @@ import psutil
 
 log = logging.getLogger("almanac.priority")
 
+# Not Linux's SCHED_IDLE: on a machine that is busy with other things no page would ever be ready.
+BACKGROUND = 15
+
 
 def step_back() -> None:
     """Puts the threads of this process's Spark JVM behind everything else. Does nothing where that is not possible."""
@@ -24,13 +27,13 @@ def step_back() -> None:
             if "org.apache.spark.deploy.SparkSubmit" in child.cmdline():
                 for thread in Path(f"/proc/{child.pid}/task").iterdir():
                     with suppress(ProcessLookupError):
-                        os.sched_setscheduler(int(thread.name), os.SCHED_IDLE, os.sched_param(0))
+                        os.setpriority(os.PRIO_PROCESS, int(thread.name), BACKGROUND)
 
 
 def step_forward() -> None:
     """For a wheel whose process a JVM started that had stepped back already. Takes a right that few have."""
-    if sys.platform == "linux" and os.sched_getscheduler(0) == os.SCHED_IDLE:
+    if os.getpriority(os.PRIO_PROCESS, 0) > 0:
         try:
-            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+            os.setpriority(os.PRIO_PROCESS, 0, 0)
         except PermissionError:
             log.warning("this wheel runs with the book's priority until the scheduler is restarted")

@@ -278,21 +278,23 @@ class Runner:
                 self._mend("the book's stream ended", error)
 
     def _turn_pages(self) -> None:
-        turned, written = time.monotonic(), False
+        turned = time.monotonic()  # when the page in use was written
+        written: float | None = None  # when the page was that could not be announced yet
         while not self._stopping.is_set():
             early = self._turn_now.wait(max(0.0, turned + self.settings.page_length - time.monotonic()))
             if self._stopping.is_set():
                 return
             self._turn_now.clear()
             try:
-                if early and not written and not self._keeper.has_news():
+                if early and written is None and not self._keeper.has_news():
                     self._stopping.wait(1)  # a page would not relieve the wheels yet: the book has to read first
                     continue
-                if not written:
+                if written is None or time.monotonic() > written + self.settings.page_length:
+                    begun = time.monotonic()
                     self._keeper.write_page()
-                    written = True
+                    written = begun
                 self._announce()
-                turned, written = time.monotonic(), False
+                turned, written = written, None
             except Exception as error:
                 self._mend("no page was written", error)
 
