@@ -14,7 +14,7 @@ import psutil
 
 log = logging.getLogger("almanac.priority")
 
-# Not Linux's SCHED_IDLE: on a machine that is busy with other things no page would ever be ready.
+# Not Linux's SCHED_IDLE: a machine that is busy with other things might never get a page ready.
 BACKGROUND = 15
 
 
