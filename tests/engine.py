@@ -381,6 +381,7 @@ class Group:
 
     def make_topic(self, name: str, partitions: int = PARTITIONS, config: dict[str, str] | None = None) -> str:
         self.admin.create_topics([NewTopic(name, partitions, 1, config=config or {})])[name].result(30)
+        until(lambda: name in topics.partition_counts(self.admin, [name]), 10, f"{name} is known")
         return name
 
     def ends(self, names: Sequence[str]) -> dict[Source, int]:

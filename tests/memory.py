@@ -237,6 +237,9 @@ class MemoryWriter:
         self._logs.add(place)
         self.staged.append(out.topic)
 
+    def flush(self) -> None:
+        self._check()
+
     def commit(self) -> None:
         while self.before_commit:
             self.before_commit.pop(0)()
@@ -277,7 +280,7 @@ class MemoryWriter:
             return ports.Fault("message", "unknown topic")
         if out.topic in self._kafka.offline:
             return ports.Fault("time-out", "no leader")
-        if len(out.value or b"") > self._kafka.limits.get(out.topic, 1 << 30):
+        if len(out.key or b"") + len(out.value or b"") > self._kafka.limits.get(out.topic, 1 << 30):
             return ports.Fault("size", "too large")
         return None
 
@@ -332,7 +335,7 @@ class MemoryPage(page.Page):
         rows = sorted(rows, key=lambda row: (row["mark"] is None, row["due"] or 0, row["version"]))
         self._rows = rows
 
-    def _batches(self, since: int, until: int | None) -> Any:
+    def _batches(self, since: int) -> Any:
         if self._rows:
             yield pa.RecordBatch.from_pylist(self._rows, schema=_SCHEMA)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from almanac import chores, ledger, outgoing, poison, wheel, words
+from almanac import chores, ledger, outgoing, poison, pulse, wheel, words
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -67,7 +67,7 @@ def _no_search_for_the_culprit(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_stubs(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(chores.Chores, "_shrink", lambda self, faults, letters, garbage: None)
+    patch.setattr(chores.Chores, "_shrink", lambda self, chore: None)
 
 
 def _batches_are_taken_as_they_come(patch: pytest.MonkeyPatch) -> None:
@@ -82,7 +82,7 @@ def _staged_messages_go_out_whatever_is_said(patch: pytest.MonkeyPatch) -> None:
 
 
 def _fire_on_a_stalled_tail(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(wheel.Wheel, "_stalled", lambda self, mono: None)
+    patch.setattr(pulse.Pulse, "_stalled", lambda self, now: None)
 
 
 WITHOUT: dict[int, Patch] = {

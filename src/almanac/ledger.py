@@ -61,6 +61,7 @@ class Ledger:
         self.at_end = False  # and there was nothing more to read
         self.page_offset = 0  # the page in use speaks for everything below
         self.net = 0  # pending schedules more (or fewer) than the book had at the page's offsets, as far as is known
+        self._nets: list[tuple[int, int]] = [(0, 0)]  # positions, and `net` there
         self.adrift: dict[bytes, Entry | int] = {}  # rule 4: to be repeated, an entry or (int) a cancel's version
         self.garbage: dict[int, words.Garbage] = {}  # rule 5: to be disposed of, by offset
         self._disposed: dict[int, int | None] = {}  # garbage -> offset of its disposal, None until it is read back
@@ -118,7 +119,10 @@ class Ledger:
         if word.ours and self._known(key, word.version):
             return None
         entry = Entry(self, word.version, word.record, word.schedule)
-        self._set(key, self.state(key), entry if keep(entry) else word.version)
+        state = self.state(key)
+        if state is None or _version(state) is None:
+            self.net += 1
+        self._set(key, entry if keep(entry) else word.version)
         self._drift(key, None)
         return key
 
@@ -140,6 +144,7 @@ class Ledger:
     def _kill(self, key: bytes, kill: words.Kill) -> bytes | None:
         if kill.ours and self._unread.get(key, kill.version + 1) <= kill.version:
             del self._unread[key]
+            self.net -= 1  # now, not when it was committed: the book counts by the log's offsets too
         state = self.state(key)
         if type(state) is int and state <= ~kill.version:  # known already: a tombstone of ours, read back
             if self.adrift:
@@ -151,7 +156,9 @@ class Ledger:
             self._drift(key, state if isinstance(state, Entry) else None)
             return None
         over = ~kill.version
-        self._set(key, state, min(cast(int, state), over) if state is not None and current is None else over)
+        if current is not None or (state is None and kill.version < self.page_offset):  # ... a row of the page
+            self.net -= 1
+        self._set(key, min(cast(int, state), over) if state is not None and current is None else over)
         self._drift(key, None)
         return key
 
@@ -162,20 +169,26 @@ class Ledger:
         else:
             self.adrift[key] = repeat
 
-    def _set(self, key: bytes, before: State | None, state: State) -> None:
-        self.net += self._weight(state) - self._weight(before)
+    def _set(self, key: bytes, state: State) -> None:
         if len(self._newest) >= GENERATION and key not in self._newest:
             self._newest = {}
             self._generations.append((self.position, self._newest))
             self._older = [states for _, states in self._generations[-2::-1]]
         self._newest[key] = state
 
-    def _weight(self, state: State | None) -> int:
-        if state is None:
-            return 0
-        if isinstance(state, Entry) or state >= 0:
-            return 1
-        return -1 if ~state < self.page_offset else 0  # a row of the page is over
+    def note(self) -> None:
+        """Remembers how many are pending at this position; called now and then."""
+        if self.position > self._nets[-1][0]:
+            self._nets.append((self.position, self.net))
+
+    def _net_at(self, offset: int) -> int:
+        """What `net` was when the log was read up to `offset`; between two notes, in proportion."""
+        before, then = self._nets[0]
+        for position, net in [*self._nets[1:], (self.position, self.net)]:
+            if position >= offset:
+                return then + (net - then) * max(0, offset - before) // max(1, position - before)
+            before, then = position, net
+        return then
 
     # What this wheel itself committed: it knows that before it reads it back.
 
@@ -185,9 +198,9 @@ class Ledger:
         self._unread[key] = version
         state = self.state(key)
         if state is None or state is entry or state == version:
-            self._set(key, state, ~version)
+            self._set(key, ~version)
         elif type(state) is int and state < 0:
-            self._set(key, state, min(state, ~version))
+            self._set(key, min(state, ~version))
 
     def repeated(self, key: bytes, what: Entry | int) -> None:
         """The repeat is committed."""
@@ -210,16 +223,16 @@ class Ledger:
         self._disposed = {g: d for g, d in self._disposed.items() if d is None or d >= offset}
         for key, version in self._unread.items():  # the page may not know of these, and no generation may be left
             if self.state(key) is None:
-                self._set(key, None, ~version)
-        newest: dict[bytes, State] = {}
-        for _, states in self._generations:
-            newest.update(states)
-        self.net = sum(map(self._weight, newest.values()))
+                self._set(key, ~version)
+        past = self._net_at(offset)
+        self.net -= past
+        self._nets = [(offset, 0), *((position, net - past) for position, net in self._nets if position > offset)]
 
     def reset(self, offset: int) -> None:
         """Forget everything: the log is read again from `offset`, where the page ends."""
         self.position = self.page_offset = offset
         self.net = 0
+        self._nets = [(offset, 0)]
         self.at_end = False
         self.adrift.clear()
         self.garbage.clear()
@@ -235,13 +248,13 @@ class Ledger:
         state = self.state(key)
         if state is None or (type(state) is int and (state == entry.version if state >= 0 else ~state < entry.version)):
             # The repeat needs its payload, even if it is due much later and a later page brings it.
-            self._set(key, state, entry if keep(entry) else entry.version)
+            self._set(key, entry if keep(entry) else entry.version)
             self.adrift[key] = entry
 
     def adopt_cancel(self, key: bytes, version: int) -> None:
         """A page's row that says: over, but the log's last record is our repeat of it (rule 4)."""
         if self.state(key) is None:
-            self._set(key, None, ~version)
+            self._set(key, ~version)
             self.adrift[key] = version
 
     def adopt_garbage(self, garbage: words.Garbage) -> None:

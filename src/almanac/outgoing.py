@@ -23,17 +23,21 @@ def target(entry: Entry) -> Outgoing:
     return Outgoing(schedule.target, schedule.partition, schedule.key, schedule.value, schedule.headers)
 
 
-def history(entry: Entry, topic: str) -> Outgoing:
-    """The copy for audits: the target's record, and where it came from."""
+def history(entry: Entry, topic: str, stub: bool = False) -> Outgoing:
+    """The copy for audits: the target's record, and where it came from. A stub (rule 9) holds coordinates only."""
     schedule, record = entry.schedule, entry.record
-    headers = [
-        *schedule.headers,
-        ("almanac-id", record.key),
+    notes: Headers = [
         ("almanac-source", b"%s/%d/%d" % (record.topic.encode(), record.partition, entry.version)),
         ("almanac-target", schedule.target.encode()),
         ("almanac-due-ms", b"%d" % schedule.due),
     ]
-    return Outgoing(topic, -1, schedule.key, schedule.value, headers)
+    if stub:
+        notes += [
+            ("almanac-id", (record.key or b"")[:1024]),
+            ("almanac-stub", b"the copy did not fit; the target has it"),
+        ]
+        return Outgoing(topic, -1, None, None, notes)
+    return Outgoing(topic, -1, schedule.key, schedule.value, [*schedule.headers, ("almanac-id", record.key), *notes])
 
 
 def tombstone(entry: Entry) -> Outgoing:

@@ -5,16 +5,15 @@ small batches and only as far as needed: a page of ten million rows costs no mor
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.fs
 import pyarrow.parquet as pq
 
-from almanac import formats, words
+from almanac import formats
 from almanac.ledger import Entry, Ledger
 from almanac.record import Headers, Record
 
@@ -22,6 +21,7 @@ BATCH_ROWS = 2_048
 BATCH_BYTES = 4 << 20  # payloads may be large: a batch is bounded by bytes too
 
 Ledgers = dict[tuple[str, int], Ledger]
+Bury = Callable[[Entry, str, str], None]  # entry, reason, detail
 
 
 @dataclass(frozen=True)
@@ -35,39 +35,41 @@ class Mark:
 
 
 class Page:
-    """One shard's part of a page, as files in a folder."""
+    """One shard's part of a page, as files in a folder; a shard without rows has none."""
 
     def __init__(self, folder: str | None) -> None:
         self._files: list[pq.ParquetFile] = []
         self.rows = 0
         if folder is None:
             return
-        filesystem, path = pyarrow.fs.FileSystem.from_uri(folder) if "://" in folder else (None, folder)
-        for name in sorted(ds.dataset(path, filesystem=filesystem, format="parquet").files):
-            source = filesystem.open_input_file(name) if filesystem else name
-            file = pq.ParquetFile(source, pre_buffer=False)
+        files, path = pyarrow.fs.FileSystem.from_uri(folder)
+        page = pyarrow.fs.FileSelector(path.rpartition("/")[0])  # not there at all: the page was removed
+        if path not in [found.path for found in files.get_file_info(page)]:
+            return
+        for found in sorted(files.get_file_info(pyarrow.fs.FileSelector(path)), key=lambda found: found.path):
+            if not found.path.endswith(".parquet"):
+                continue
+            file = pq.ParquetFile(files.open_input_file(found.path), pre_buffer=False)
             self._files.append(file)
             self.rows += file.metadata.num_rows
 
     def marks(self) -> Iterator[Mark]:
         """The marked rows; they stand first."""
-        for batch in self._batches(0, None):
+        for batch in self._batches(0):
             for mark, reason, pending, version, record in _rows(batch):
                 if mark is None:
                     return
                 yield Mark(record, version, pending, (reason or "unreadable") if mark == "garbage" else None)
 
-    def cursor(self, ledgers: Ledgers, since: int = 0, until: int | None = None) -> "Cursor":
-        """The rows due from `since` to before `until`, as entries."""
-        return Cursor(self._batches(since, until), ledgers, since, until)
+    def cursor(self, ledgers: Ledgers, bury: Bury, since: int = 0) -> "Cursor":
+        """The rows due from `since` on, as entries; `bury` takes what is none."""
+        return Cursor(self._batches(since), ledgers, bury, since)
 
-    def _batches(self, since: int, until: int | None) -> Iterator[pa.RecordBatch]:
+    def _batches(self, since: int) -> Iterator[pa.RecordBatch]:
         for file in self._files:
             for group in range(file.metadata.num_row_groups):
-                low, high = _bounds(file, group)
-                past = high is not None and high < since
-                beyond = until is not None and low is not None and low >= until
-                if group and (past or beyond):  # the first group also holds the marked rows: its bounds say nothing
+                last = _last_due(file, group)
+                if group and last is not None and last < since:  # the first also holds the marked rows
                     continue
                 size = file.metadata.row_group(group)
                 each = max(1, size.total_byte_size // max(1, size.num_rows))
@@ -78,13 +80,13 @@ class Page:
 class Cursor:
     """Reads rows as entries, in order, a batch at a time."""
 
-    def __init__(self, batches: Iterator[pa.RecordBatch], ledgers: Ledgers, since: int, until: int | None) -> None:
+    def __init__(self, batches: Iterator[pa.RecordBatch], ledgers: Ledgers, bury: Bury, since: int) -> None:
         self._batches = batches
-        self._ledgers = ledgers
-        self._since, self._until = since, until
+        self._ledgers, self._bury = ledgers, bury
+        self._since = since
+        self._until: int | None = None
         self._ready: deque[Entry] = deque()
         self._done = False
-        self.unreadable: list[tuple[Ledger, words.Garbage]] = []
 
     def next_due(self) -> int | None:
         """The due time of the next row."""
@@ -129,8 +131,11 @@ class Cursor:
                 continue  # marked rows are taken at the page's turn; a topic may have left the settings
             try:
                 schedule = ledger.format.decode(record)
-            except formats.Invalid as error:  # rule 5, in case book and wheel ever disagree: never a crash
-                self.unreadable.append((ledger, words.Garbage(record, str(error))))
+            except (
+                formats.Invalid
+            ) as error:  # book and wheel disagree: neither a crash nor a schedule that is forgotten
+                nothing = formats.Schedule(0, "", None, -1, None, [], None)
+                self._bury(Entry(ledger, version, record, nothing, paged=True), "invalid", str(error))
                 continue
             if schedule.due < self._since:
                 continue
@@ -179,7 +184,7 @@ def _headers(column: pa.ListArray) -> list[Headers]:
     return result
 
 
-def _bounds(file: pq.ParquetFile, group: int) -> tuple[int | None, int | None]:
+def _last_due(file: pq.ParquetFile, group: int) -> int | None:
     leaf = [file.schema.column(i).path for i in range(len(file.schema))].index("due")
     statistics = file.metadata.row_group(group).column(leaf).statistics
-    return (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else (None, None)
+    return statistics.max if statistics is not None and statistics.has_min_max else None

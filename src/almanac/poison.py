@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from almanac import outgoing, ports, tally
 from almanac.chores import Chores
 from almanac.clock import Clock
-from almanac.ledger import Entry
+from almanac.ledger import Entry, Ledger
 from almanac.outgoing import Outgoing
 
 log = logging.getLogger("almanac.poison")
@@ -43,9 +43,17 @@ class Ward:
         self._history, self._most = history, most
         self._give_back, self._committed = give_back, committed
         self.quarantine: dict[str, Quarantine] = {}
+        self._stuck: set[tuple[Ledger, int]] = set()  # rule 9: not even their tombstone fits
+
+    @property
+    def empty(self) -> bool:
+        """Nothing is set apart."""
+        return not self.quarantine and not self._stuck
 
     def holds(self, entry: Entry) -> bool:
         """Takes the entry if its target is set apart."""
+        if (entry.ledger, entry.version) in self._stuck:
+            return True
         kept = self.quarantine.get(entry.schedule.target)
         if kept is None:
             return False
@@ -102,7 +110,7 @@ class Ward:
                 return True
         return False
 
-    def _try(self, target: str, entries: list[Entry]) -> None:
+    def _try(self, target: str, entries: list[Entry], brief: bool = False) -> None:
         if not entries:
             return
         each = 3 if self._history else 2
@@ -110,7 +118,7 @@ class Ward:
         for entry in entries:
             records += [outgoing.tombstone(entry), outgoing.target(entry)]
             if self._history:
-                records.append(outgoing.history(entry, self._history))
+                records.append(outgoing.history(entry, self._history, stub=brief))
         faults = self._writer.attempt(records)
         if not faults:
             self._committed(entries)
@@ -122,20 +130,35 @@ class Ward:
             self._isolate(target, entries)
             return
         guilty = {number: fault for number, fault in on_target.items() if fault.kind in ("message", "size")}
-        rest = [entry for number, entry in enumerate(entries) if number not in guilty]
-        if not guilty:
+        large = {number // each for number, fault in faults.items() if number >= 0 and fault.kind == "size"}
+        if not guilty and not large:
             # History, dead letters, the schedules topic, a refused timestamp: never the message's fault. Wait.
             number, fault = next(iter(faults.items()))
             where = records[number].topic if number >= 0 else "the transaction's topics"
             raise ports.Unavailable(f"cannot write to {where}: {fault.detail}")
-        if len(entries) > 1 and all(fault.kind == "size" for fault in guilty.values()):
-            # The broker judges a batch: one that is too large need not hold a message that is. Each one alone tells.
-            for number in guilty:
-                self._try(target, [entries[number]])
-        else:
-            for number, fault in guilty.items():
+        if len(entries) == 1:
+            self._refuse(entries[0], guilty.get(0), brief)
+            return
+        for number, fault in guilty.items():
+            if fault.kind == "message":
                 self._chores.bury(entries[number], "undeliverable", f"{target}: {fault.detail}")
-        self._try(target, rest)
+                large.discard(number)
+        for number in large:
+            # The broker judges a batch: one that is too large need not hold a message that is. Each one alone tells.
+            self._try(target, [entries[number]])
+        self._try(target, [entry for number, entry in enumerate(entries) if number not in large | guilty.keys()])
+
+    def _refuse(self, entry: Entry, fault: ports.Fault | None, brief: bool) -> None:
+        """What was tried alone and does not go through: the target's fault, or (rule 9) a size of ours."""
+        target = entry.schedule.target
+        if fault is not None:
+            self._chores.bury(entry, "undeliverable", f"{target}: {fault.detail}")
+        elif not brief:
+            self._try(target, [entry], brief=True)  # our headers made the history copy too large
+        else:
+            self._stuck.add((entry.ledger, entry.version))
+            where = f"{entry.ledger.topic}/{entry.ledger.partition}/{entry.version}"
+            log.error("%s: no tombstone with its key fits into the topic, so it cannot be fired", where)
 
     def _isolate(self, target: str, entries: list[Entry]) -> None:
         kept = self.quarantine.get(target)

@@ -92,6 +92,9 @@ class Writer(Protocol):
     def send(self, records: Iterable[Outgoing]) -> None:
         """Adds records."""
 
+    def flush(self) -> None:
+        """Waits until the broker has what was sent: an abort that overtakes it is answered as if there were doubt."""
+
     def commit(self) -> None:
         """Raises Refused (then call abort), Fenced or Unavailable (then call renew)."""
 
@@ -105,7 +108,7 @@ class Writer(Protocol):
         """
 
     def offline(self, topic: str) -> bool:
-        """Is some partition of the topic without a leader?"""
+        """Is some partition of the topic without a leader, or with too few replicas in sync to write to?"""
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,12 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Self, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from almanac import errors, jars, kafka, keeper, ports, priority, shard, sink, tail, topics
@@ -139,17 +140,20 @@ class Runner:
         if grow:  # more shards than before: the shard topic is ours alone
             topics.apply(self._admin, grow)
         names = self.settings.topics
-        self._topic_ids = self._patiently(lambda: self._ids(names))
-        counts = topics.partition_counts(self._admin, names)
+        self._topic_ids = self._of_each(names, topics.topic_ids)
+        counts = self._of_each(names, topics.partition_counts)
         self._sources = [(topic, partition) for topic in names for partition in range(counts[topic])]
         self._shards = topics.shards(self.settings, os.cpu_count() or 1, max(counts.values()))
 
-    def _ids(self, names: tuple[str, ...]) -> dict[str, str]:
-        found = topics.topic_ids(self._admin, names)
-        missing = set(names) - set(found)
-        if missing:  # just created: the brokers tell each other first
-            raise errors.Unreachable(f"topic {', '.join(sorted(missing))} is not there yet")
-        return found
+    def _of_each(self, names: Sequence[str], ask: Callable[[AdminClient, Sequence[str]], dict[str, T]]) -> dict[str, T]:
+        def asked() -> dict[str, T]:
+            found = ask(self._admin, names)
+            missing = set(names) - set(found)
+            if missing:  # just created: the brokers tell each other first
+                raise errors.Unreachable(f"topic {', '.join(sorted(missing))} is not there yet")
+            return found
+
+        return self._patiently(asked)
 
     def _prepare_book(self) -> None:
         if self._spark is None:
@@ -169,7 +173,8 @@ class Runner:
 
     def _take_over(self) -> None:
         self._progress("Shards: claiming")
-        partitions = topics.partition_counts(self._admin, [self.settings.shard_topic])[self.settings.shard_topic]
+        name = self.settings.shard_topic
+        partitions = self._of_each([name], topics.partition_counts)[name]
         ownership = shard.Ownership(self.settings, self._shards)
         self._owners = self._patiently(lambda: ownership.claim(max(partitions, self._shards)))
         self._ownership = ownership

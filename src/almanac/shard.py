@@ -217,7 +217,11 @@ class Ownership:
 
     def predecessor_alive(self) -> bool:
         """Has an earlier wheel reported within the last seconds, and not that it ended?"""
+        claims = {shard: offset + 1 for shard, offset in self._offsets.items()}
+        until = time.monotonic() + ANSWER
         self.listen(0.2)
+        while self._reader is not None and not self._reader.at(claims) and time.monotonic() < until:
+            self.listen(0.1)  # what came before the claims must be read, however long connecting takes
         now = time.time() * 1000
         return any(state not in GONE and now - at < ALIVE for at, state in self._predecessors.values())
 

@@ -9,7 +9,6 @@ import json
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 import pyarrow as pa
@@ -129,6 +128,4 @@ def turn(job: Job) -> str:
 def open_page(described: dict[str, Any], number: int) -> wheel.Opened:
     """The shard's part of an announced page."""
     spec = pages.PageSpec.from_json(json.dumps(described))
-    folder = spec.folder(number)
-    there = "://" in folder or Path(folder).exists()
-    return wheel.Opened(spec.number, Page(folder if there else None), spec.offsets, spec.horizon)
+    return wheel.Opened(spec.number, Page(spec.folder(number)), spec.offsets, spec.horizon)

@@ -24,6 +24,7 @@ from almanac.ledger import Entry, Ledger
 from almanac.page import Page
 from almanac.page import entry as page_entry
 from almanac.poison import Ward
+from almanac.pulse import Pulse
 from almanac.record import Record
 from almanac.words import Garbage
 
@@ -31,9 +32,9 @@ log = logging.getLogger("almanac.wheel")
 
 WINDOW = 2  # ms: what is due this close to each other is staged as one
 MISSED = 1_000  # ms behind: from here on the missed ones drain beside the live ones, not before them
-STALLED = 5_000  # ms without a sign of life from a partition (rule 12)
 PREPARE = 10_000  # ms ahead that rows of a page are decoded in idle time
 REPORT = 1_000  # ms between reports
+SAY_AGAIN = 30_000  # ms after which the log is told once more why the wheel waits
 
 
 @dataclass(frozen=True)
@@ -81,22 +82,21 @@ class Wheel:
         self._open = open_page
         self._page: Opened | None = None
         self._coming: Opened | None = None
-        self._live = Lane(Agenda(), Page(None).cursor(self.ledgers))
         self._missed: Lane | None = None
         self._horizon = 0  # live words due before it are kept in memory
         self._kept: list[tuple[dict[ports.Source, int], int]] = []  # since these positions, this horizon was in force
         self._staged: set[tuple[Ledger, bytes]] = set()
         self._stopped_keys = False  # rule 11: a staged key was touched
-        self._chores = Chores(ledgers, writer, options.dead_letters, options.fires, self.tally)
+        self._chores = Chores(ledgers, writer, options.dead_letters, options.fires, options.bytes, self.tally)
+        self._live = Lane(Agenda(), Page(None).cursor(self.ledgers, self._chores.bury))
         self._ward = Ward(
             writer, clock, options.history, options.fires, self._chores, self.tally,
             lambda entries: self._live.give_back(entries), self._committed,
         )  # fmt: skip
-        self._shown: dict[ports.Source, float] = {}
-        self._stable: ports.Stable | None = None
-        self._hanging: dict[ports.Source, float] = {}
-        self._checked = self._reported = -1e18
+        self._pulse = Pulse(self.ledgers, tail, clock)
+        self._reported = -1e18
         self._trouble: str | None = None
+        self._said: tuple[str, str | None, float] = ("", None, 0.0)  # and when
         self._stop: ports.Stop | None = None
 
     # Rule 1: claim, fence, look again, catch up, fire.
@@ -150,7 +150,8 @@ class Wheel:
         while self._stop is None and any(self.ledgers[source].position < end for source, end in ends.items()):
             self._poll(0.1)
             self._listen(pages=False)
-        self._shown = {source: max(asked, self._shown.get(source, asked)) for source in self.ledgers}
+        for source in self.ledgers:
+            self._pulse.felt(source, asked)
 
     # One turn of the loop.
 
@@ -178,12 +179,12 @@ class Wheel:
         self._poll(wait)
 
     def _poll(self, seconds: float) -> None:
-        shown = self._clock.monotonic()
-        staged, keep = self._staged, self._keep
+        felt = self._clock.monotonic()
+        staged, keep, shown = self._staged, self._keep, self._pulse.shown
         for said in self._tail.poll(seconds):
             source = said[0], said[1]
             ledger = self.ledgers[source]
-            self._shown[source] = shown
+            shown[source] = felt
             if type(said) is Record:
                 key = ledger.take(said, keep)
                 ledger.at_end = False
@@ -194,7 +195,8 @@ class Wheel:
                 ledger.at_end = True
 
     def _keep(self, entry: Entry) -> bool:
-        if entry.due >= self._horizon:
+        # Beyond the horizon a page will bring it, unless that is soon and pages are late.
+        if entry.due >= self._horizon and entry.due >= self._clock.now() + self._options.keep:
             return False
         self._live.agenda.push(entry)
         return True
@@ -223,10 +225,10 @@ class Wheel:
         page = self._page.page if self._page else Page(None)
         self._missed = Lane(self._live.agenda.split(now), cursor)
         self._live.agenda.keep(lambda entry: not entry.paged)  # given back; the new cursor reads them again
-        self._live = Lane(self._live.agenda, page.cursor(self.ledgers, now))
+        self._live = Lane(self._live.agenda, page.cursor(self.ledgers, self._chores.bury, now))
 
     def _judged(self, batch: list[Entry], now: int) -> list[Entry]:
-        floor, quarantine = self._floor(now), self._ward.quarantine
+        floor, all_well = self._floor(now), self._ward.empty
         good = []
         for entry in batch:
             grace = entry.schedule.grace
@@ -235,7 +237,7 @@ class Wheel:
                 self._chores.bury(entry, "outdated", f"due {late:.1f} s before it was written")
             elif entry.due < floor:
                 self._chores.bury(entry, "missed-too-old", f"due before {_iso(floor)} (SINCE_DELTA)")
-            elif not (quarantine and self._ward.holds(entry)):
+            elif all_well or not self._ward.holds(entry):
                 good.append(entry)
         return good
 
@@ -265,6 +267,7 @@ class Wheel:
                 self._writer.commit()
                 self._committed(batch)
             else:
+                self._writer.flush()
                 self._writer.abort()
                 self.tally.aborted += 1
                 self._live.give_back(batch)
@@ -386,7 +389,7 @@ class Wheel:
         self._horizon = max(self._horizon, page.horizon + self._options.keep)
         self._page = page
         self._missed = None
-        self._live = Lane(agenda, page.page.cursor(self.ledgers))
+        self._live = Lane(agenda, page.page.cursor(self.ledgers, self._chores.bury))
         for mark in page.page.marks():
             ledger = self.ledgers.get((mark.record.topic, mark.record.partition))
             if ledger is None:
@@ -404,43 +407,29 @@ class Wheel:
     # Rules 7 and 12, and the report.
 
     def _watch(self) -> None:
-        mono = self._clock.monotonic()
-        stable = self._tail.stable()
-        if stable is not None and stable is not self._stable:
-            self._stable = stable
-            for source, ledger in self.ledgers.items():
-                if ledger.position >= stable.stable.get(source, 1 << 62):
-                    self._shown[source] = stable.asked
-                if stable.stable.get(source, 0) < stable.high.get(source, 0) and source not in self._hanging:
-                    self._hanging[source] = mono
-                elif stable.stable.get(source, 0) >= stable.high.get(source, 0):
-                    self._hanging.pop(source, None)
-        if self._trouble or mono - self._checked >= 200:
-            self._checked = mono
-            self._trouble = self._clock.check() or self._stalled(mono)
+        if self._pulse.look(urgent=self._trouble is not None):
+            self._trouble = self._pulse.trouble
             self.state = "paused" if self._trouble else "firing"
-        if mono - self._reported >= REPORT:
-            self._reported = mono
-            self._claims.report(self.status())
+        if self._clock.monotonic() - self._reported >= REPORT:
+            self._report()
 
-    def _stalled(self, mono: float) -> str | None:
-        for source in self.ledgers:
-            if mono - self._shown.get(source, -1e18) > STALLED:
-                return f"{source[0]}/{source[1]} has shown neither data nor its end for {STALLED // 1000} s"
-        return None
+    def _report(self) -> None:
+        self._reported = self._clock.monotonic()
+        for ledger in self.ledgers.values():
+            ledger.note()
+        self._claims.report(self.status())
 
     def _say(self, state: str, why: str | None = None) -> None:
-        if (state, why) != (self.state, self._trouble):
+        now = self._clock.monotonic()
+        if (state, why) != self._said[:2] or now - self._said[2] > SAY_AGAIN:
             log.info("%s%s", state, f": {why}" if why else "")
+            self._said = (state, why, now)
         self.state, self._trouble = state, why
-        mono = self._clock.monotonic()
-        if mono - self._reported >= REPORT or state in ("replaced", "stopped"):
-            self._reported = mono
-            self._claims.report(self.status())
+        if self._clock.monotonic() - self._reported >= REPORT or state in ("replaced", "stopped"):
+            self._report()
 
     def status(self) -> dict[str, Any]:
         """How the wheel is, for people and metrics."""
-        mono = self._clock.monotonic()
         return {
             "state": self.state,
             "why": self._trouble,
@@ -454,7 +443,7 @@ class Wheel:
             "net": sum(ledger.net for ledger in self.ledgers.values()),
             "adrift": sum(len(ledger.adrift) for ledger in self.ledgers.values()),
             "quarantine": {target: len(kept.entries) for target, kept in self._ward.quarantine.items()},
-            "hanging": [[t, p] for (t, p), since in self._hanging.items() if mono - since > STALLED],
+            "hanging": self._pulse.hanging(),
             **self.tally.report(),
         }
 

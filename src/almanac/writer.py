@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import ResourceType
 
-from almanac import kafka, ports
+from almanac import errors, kafka, ports, topics
 from almanac.outgoing import Outgoing
 from almanac.settings import Settings
 
@@ -40,6 +41,7 @@ class KafkaWriter:
     def __init__(self, settings: Settings, shard: int, broker_max_bytes: int) -> None:
         self._doubt: str | None = None
         self._known_topic = settings.shard_topic
+        self._admin = kafka.admin_client(settings)
         self._config = kafka.producer(
             settings,
             transactional_id=settings.transactional_id(shard),
@@ -116,16 +118,27 @@ class KafkaWriter:
                 else:
                     produce(topic, value, key, partition, headers=headers)
             except BufferError:
-                self._flush()
+                self.flush()
                 self.send([out])
             except KafkaException as error:
                 if error.args[0].code() == KafkaError._STATE:  # rule 8: an earlier record was refused meanwhile
                     raise ports.Refused(error.args[0].str()) from error
                 raise _refused_or_unsettled(error) from error
 
+    def flush(self) -> None:
+        """See ports.Writer."""
+        # commit_transaction() flushes too; done before it, a slow answer to the commit itself can be told (rule 6).
+        # Records that only their own partition holds up time out, and are told apart (rule 8).
+        producer = self._current
+        try:
+            while producer.flush(PATIENCE):
+                producer.list_topics(self._known_topic, timeout=PATIENCE)
+        except KafkaException as error:
+            raise _unsettled(error, "Kafka does not answer: ") from error
+
     def commit(self) -> None:
         """See ports.Writer."""
-        self._flush()
+        self.flush()
         self._end(self._current.commit_transaction)
 
     def abort(self) -> None:
@@ -157,7 +170,7 @@ class KafkaWriter:
                     raise _unsettled(error) from error
                 if error.args[0].code() != KafkaError._STATE:  # that is an earlier record's fault, and told of it
                     faults[number] = _fault(error.args[0])
-        self._flush()
+        self.flush()
         if not faults:
             try:
                 self._end(self._current.commit_transaction)
@@ -174,23 +187,24 @@ class KafkaWriter:
             known = self._current.list_topics(topic, timeout=ANSWER).topics.get(topic)
         except KafkaException as error:
             raise _unsettled(error) from error
-        return known is not None and any(partition.leader < 0 for partition in known.partitions.values())
+        if known is None:
+            return False
+        needed = self._in_sync_needed(topic)  # a topic with fewer replicas than that needs them all
+        return any(p.leader < 0 or len(p.isrs) < min(needed, len(p.replicas)) for p in known.partitions.values())
+
+    def _in_sync_needed(self, topic: str) -> int:
+        try:
+            found = topics.configs(self._admin, ResourceType.TOPIC, [topic])[topic]
+        except errors.AlmanacError as error:
+            log.debug("%s", error)  # not allowed to ask, or not there: then a try will tell
+            return 0
+        return int(found.get("min.insync.replicas") or 0)
 
     @property
     def _current(self) -> Producer:
         if self._producer is None:
             raise ports.Unavailable("no producer: it was given up after an unclear answer")
         return self._producer
-
-    def _flush(self) -> None:
-        # commit_transaction() flushes too; done before it, a slow answer to the commit itself can be told (rule 6).
-        # Records that only their own partition holds up time out, and are told apart (rule 8).
-        producer = self._current
-        try:
-            while producer.flush(PATIENCE):
-                producer.list_topics(self._known_topic, timeout=PATIENCE)
-        except KafkaException as error:
-            raise _unsettled(error, "Kafka does not answer: ") from error
 
     def _end(self, call: Any) -> None:
         self._doubt = None

@@ -197,7 +197,9 @@ def test_a_poison_message_stops_nobody(group: Group, scheduler: Scheduler, targe
     group.schedule(b"fits", due, b"x", tiny)
     group.schedule(b"nowhere", due, b"nowhere", missing)
     group.flush()
-    target.count(200, 15)
+    late = [got.at - due for got in target.count(200, 15)]
+    print(f"good ones beside two culprits: {min(late)} to {max(late)} ms late")
+    assert max(late) < 5_000
     for key in (b"too large", b"nowhere"):
         (letter,) = letters(group, key)
         assert letter.header("almanac-reason") == b"undeliverable"

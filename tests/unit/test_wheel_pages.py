@@ -1,11 +1,13 @@
 """What a wheel must not lose or double where pages, memory and quarantine meet."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from memory import START, TOPIC, Rig
 
 from almanac import ports
+from almanac.page import Page
 
 PAGE = 300_000  # ms
 
@@ -43,6 +45,16 @@ def test_an_update_to_a_far_time_that_slips_in_before_our_tombstone_survives_com
     rig.kafka.log(TOPIC).compact()
     page: Any = rig.page(horizon=2 * 86_400_000).page
     assert [row["key"] for row in page._rows] == [b"k"]
+
+
+def test_what_comes_live_and_is_due_soon_fires_in_time_though_no_page_comes_any_more() -> None:
+    rig = Rig()
+    wheel = rig.wheel(rig.page()).begin()
+    wheel.run_for(20 * PAGE)
+    due = int(rig.clock.wall()) + 1_000
+    rig.kafka.schedule(b"a", due, b"a")
+    wheel.run_for(2_000)
+    assert [record.timestamp - due for record in rig.kafka.read("target")] == [0]
 
 
 def test_one_that_is_due_at_once_does_not_double_the_staged_ones_of_the_page() -> None:
@@ -119,3 +131,47 @@ def test_a_wall_clock_that_is_set_ahead_fires_nothing_early(monkeypatch: pytest.
     rig.clock.skew = 3_600_000.0
     wheel.run_for(5_000)
     assert rig.kafka.fired() == []
+
+
+def test_a_row_that_the_wheel_cannot_read_ends_in_the_dead_letters() -> None:
+    rig = Rig()
+    rig.kafka.schedule(b"a", START + 1_000, b"a")
+    rig.kafka.schedule(b"b", START + 1_000, b"b")
+    page = rig.page()
+    rows: Any = page.page
+    rows._rows[0]["headers"] = [{"name": "scheduler-epoch", "value": b"soon"}]  # the book thought otherwise
+    wheel = rig.wheel(page).begin()
+    wheel.run_for(2_000)
+    wheel.claims.say(ports.Turn(rig.page()))
+    wheel.run_for(2_000)
+    assert rig.kafka.fired() == [b"b"]
+    assert [(letter.key, dict(letter.headers)["almanac-reason"]) for letter in rig.kafka.read("dead-letters")] == [
+        (b"a", b"invalid")
+    ]
+
+
+@pytest.mark.parametrize("behind", [0, 20, 100])
+def test_how_many_are_pending_is_known_also_after_a_turn(behind: int) -> None:
+    rig = Rig()
+    wheel = rig.wheel(rig.page()).begin()
+    for number in range(100):
+        rig.kafka.schedule(b"k%d" % number, START + 1_000 + 40 * number, b"v")
+    rig.kafka.schedule(b"k200", START + 400_000)
+    for _ in range(6):
+        wheel.run_for(1_000)
+        log = rig.kafka.log(TOPIC)
+        page = rig.page({(TOPIC, 0): log.stable - behind}, horizon=10**9)
+        wheel.claims.say(ports.Turn(page))
+        wheel.run_for(100)
+        rows: Any = page.page
+        fired = len(rig.kafka.fired())
+        assert abs(len(rows._rows) + wheel.wheel.status()["net"] - (101 - fired)) <= (5 if behind else 2)
+
+
+def test_a_shard_without_rows_is_empty_and_a_page_that_is_gone_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "7-1").mkdir()
+    (tmp_path / "7-1" / "_SUCCESS").touch()
+    for root in (str(tmp_path), tmp_path.as_uri()):
+        assert Page(f"{root}/7-1/shard=0").rows == 0
+        with pytest.raises(FileNotFoundError):
+            Page(f"{root}/6-1/shard=0")
