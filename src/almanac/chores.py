@@ -61,13 +61,7 @@ class Chores:
         chores = list(self._bounded())
         if not chores:
             return False
-        faults = self._writer.attempt([record for chore in chores for record in chore.records])
-        if faults:
-            self._tally.aborted += 1
-            self._sort_out(chores, faults)
-        else:
-            for chore in chores:
-                chore.done()
+        self._write(chores)
         return True
 
     def _bounded(self) -> Iterator[Chore]:
@@ -126,21 +120,25 @@ class Chores:
         ledger.repeated(key, what)
         self._tally.repeats += 1
 
-    def _sort_out(self, chores: list[Chore], faults: dict[int, ports.Fault]) -> None:
-        """Only a size is the record's own fault, anything else is ours to wait for."""
+    def _write(self, chores: list[Chore]) -> None:
+        faults = self._writer.attempt([record for chore in chores for record in chore.records])
+        if not faults:
+            for chore in chores:
+                chore.done()
+            return
+        self._tally.aborted += 1
         owners = [chore for chore in chores for _ in chore.records]
         large = {owners[n].place: owners[n] for n, fault in faults.items() if n >= 0 and fault.kind == "size"}
-        if not large:
-            raise _unavailable(faults)
-        for chore in large.values():
-            # The broker judges a batch: one that is too large need not hold a record that is. Each chore alone tells.
-            alone = self._writer.attempt(chore.records) if len(chores) > 1 else faults
-            if not alone:
-                chore.done()
-            elif any(fault.kind == "size" for fault in alone.values()):
-                self._shrink(chore)
-            else:
-                raise _unavailable(alone)
+        if not large:  # only a size is the record's own fault, anything else is ours to wait for
+            raise ports.Unavailable(f"cannot write dead letters or repeats: {next(iter(faults.values())).detail}")
+        if len(chores) == 1:
+            self._shrink(chores[0])
+            return
+        # The broker judges a batch: one that is too large need not hold a record that is. Halves tell, in few tries.
+        suspects, half = list(large.values()), len(large) // 2
+        for part in ([chore for chore in chores if chore.place not in large], suspects[:half], suspects[half:]):
+            if part:
+                self._write(part)
 
     def _shrink(self, chore: Chore) -> None:
         """Rule 9: a dead letter that does not fit becomes a stub; what cannot be smaller must not hold up others."""
@@ -151,7 +149,3 @@ class Chores:
         self._left.add(chore.place)
         where = f"{ledger.topic}/{ledger.partition}/{offset}"
         log.error("%s: its %s does not fit into %s and is left out", where, kind, chore.records[-1].topic)
-
-
-def _unavailable(faults: dict[int, ports.Fault]) -> ports.Unavailable:
-    return ports.Unavailable(f"cannot write dead letters or repeats: {next(iter(faults.values())).detail}")

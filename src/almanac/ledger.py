@@ -147,6 +147,8 @@ class Ledger:
             self.net -= 1  # now, not when it was committed: the book counts by the log's offsets too
         state = self.state(key)
         if type(state) is int and state <= ~kill.version:  # known already: a tombstone of ours, read back
+            if key not in self._newest:  # it was noted before the log stood here, and must last as long as the log says
+                self._set(key, state)
             if self.adrift:
                 self._drift(key, None)
             return None

@@ -36,7 +36,7 @@ def history(entry: Entry, topic: str, stub: bool = False) -> Outgoing:
             ("almanac-id", (record.key or b"")[:1024]),
             ("almanac-stub", b"the copy did not fit; the target has it"),
         ]
-        return Outgoing(topic, -1, None, None, notes)
+        return Outgoing(topic, -1, schedule.key and schedule.key[:1024], None, notes)
     return Outgoing(topic, -1, schedule.key, schedule.value, [*schedule.headers, ("almanac-id", record.key), *notes])
 
 

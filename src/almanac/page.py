@@ -150,6 +150,11 @@ def entry(mark: Mark, ledger: Ledger) -> Entry:
     return Entry(ledger, mark.version, mark.record, ledger.format.decode(mark.record))
 
 
+def unreadable(ledger: Ledger, version: int, record: Record) -> Entry:
+    """A row on which book and wheel disagree: to be buried, neither a crash nor a schedule that is forgotten."""
+    return Entry(ledger, version, record, formats.Schedule(0, "", None, -1, None, [], None), paged=True)
+
+
 _Row = tuple[str | None, str | None, bool, int, Record]
 
 

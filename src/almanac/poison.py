@@ -16,13 +16,16 @@ MOST = 20_000  # entries kept of a target that does not answer; of more than tha
 BACKOFF, LONGEST = 1_000, 30_000  # ms between tries
 
 
+Place = tuple[Ledger, int]
+
+
 @dataclass
 class Quarantine:
     """A target that nobody answers for: its entries wait here and go in transactions of their own."""
 
     until: int
     backoff: int
-    entries: list[Entry]
+    entries: dict[Place, Entry]  # by version: a row that is read twice is one entry
 
 
 class Ward:
@@ -43,7 +46,7 @@ class Ward:
         self._history, self._most = history, most
         self._give_back, self._committed = give_back, committed
         self.quarantine: dict[str, Quarantine] = {}
-        self._stuck: set[tuple[Ledger, int]] = set()  # rule 9: not even their tombstone fits
+        self._stuck: set[Place] = set()  # rule 9: not even their tombstone fits
 
     @property
     def empty(self) -> bool:
@@ -52,19 +55,19 @@ class Ward:
 
     def holds(self, entry: Entry) -> bool:
         """Takes the entry if its target is set apart."""
-        if (entry.ledger, entry.version) in self._stuck:
+        if _place(entry) in self._stuck:
             return True
         kept = self.quarantine.get(entry.schedule.target)
         if kept is None:
             return False
         if len(kept.entries) < MOST or not entry.paged:
-            kept.entries.append(entry)
+            kept.entries[_place(entry)] = entry
         return True
 
     def turn(self) -> None:
         """A new page brings the old page's rows again."""
         for kept in self.quarantine.values():
-            kept.entries = [entry for entry in kept.entries if not entry.paged]
+            kept.entries = {place: entry for place, entry in kept.entries.items() if not entry.paged}
 
     def sort_out(self, batch: Sequence[Entry]) -> None:
         """The transaction of these was refused and aborted: each target again, on its own and watched."""
@@ -79,7 +82,7 @@ class Ward:
                 else:
                     self._try(target, entries)
             except ports.Unsettled:
-                self._give_back([*entries, *(entry for rest in targets.values() for entry in rest)])
+                self._return([*entries, *(entry for rest in targets.values() for entry in rest)])
                 raise
 
     def release(self, now: int) -> bool:
@@ -87,28 +90,30 @@ class Ward:
         for target, kept in list(self.quarantine.items()):
             if now < kept.until:
                 continue
-            kept.entries = [entry for entry in kept.entries if entry.ledger.alive(entry)]
+            kept.entries = {place: entry for place, entry in kept.entries.items() if entry.ledger.alive(entry)}
             if not kept.entries:
                 del self.quarantine[target]
                 continue
-            due = [entry for entry in kept.entries if entry.due <= now]
-            if not due:
+            batch = [entry for entry in kept.entries.values() if entry.due <= now][: self._most]
+            if not batch:
                 continue
-            offline = self._writer.offline(target)
-            batch = due[: self._most]
-            taken = set(map(id, batch))
-            kept.entries = [entry for entry in kept.entries if id(entry) not in taken]
-            if offline:
+            if self._writer.offline(target):
                 self._isolate(target, batch)
-            else:
-                kept.until = now
-                try:
-                    self._try(target, batch)
-                except ports.Unsettled:
-                    self._give_back(batch)
-                    raise
-                return True
+                continue
+            for entry in batch:
+                del kept.entries[_place(entry)]
+            kept.until = now
+            try:
+                self._try(target, batch)
+            except ports.Unsettled:
+                self._return(batch)
+                raise
+            return True
         return False
+
+    def _return(self, entries: Sequence[Entry]) -> None:
+        apart = {place for kept in self.quarantine.values() for place in kept.entries}
+        self._give_back([entry for entry in entries if _place(entry) not in apart])
 
     def _try(self, target: str, entries: list[Entry], brief: bool = False) -> None:
         if not entries:
@@ -143,10 +148,11 @@ class Ward:
             if fault.kind == "message":
                 self._chores.bury(entries[number], "undeliverable", f"{target}: {fault.detail}")
                 large.discard(number)
-        for number in large:
-            # The broker judges a batch: one that is too large need not hold a message that is. Each one alone tells.
-            self._try(target, [entries[number]])
-        self._try(target, [entry for number, entry in enumerate(entries) if number not in large | guilty.keys()])
+        self._try(target, [e for number, e in enumerate(entries) if number not in large and number not in guilty])
+        # The broker judges a batch: one that is too large need not hold a message that is. Halves tell, in few tries.
+        suspects = [entries[number] for number in sorted(large)]
+        self._try(target, suspects[: len(suspects) // 2])
+        self._try(target, suspects[len(suspects) // 2 :])
 
     def _refuse(self, entry: Entry, fault: ports.Fault | None, brief: bool) -> None:
         """What was tried alone and does not go through: the target's fault, or (rule 9) a size of ours."""
@@ -156,13 +162,17 @@ class Ward:
         elif not brief:
             self._try(target, [entry], brief=True)  # our headers made the history copy too large
         else:
-            self._stuck.add((entry.ledger, entry.version))
+            self._stuck.add(_place(entry))
             where = f"{entry.ledger.topic}/{entry.ledger.partition}/{entry.version}"
             log.error("%s: no tombstone with its key fits into the topic, so it cannot be fired", where)
 
     def _isolate(self, target: str, entries: list[Entry]) -> None:
         kept = self.quarantine.get(target)
         backoff = min(LONGEST, kept.backoff * 2) if kept else BACKOFF
-        waiting = entries + (kept.entries if kept else [])
+        waiting = {**(kept.entries if kept else {}), **{_place(entry): entry for entry in entries}}
         self.quarantine[target] = Quarantine(self._clock.now() + backoff, backoff, waiting)
         log.warning("target %s does not answer: its messages wait apart, next try in %d s", target, backoff // 1000)
+
+
+def _place(entry: Entry) -> Place:
+    return entry.ledger, entry.version

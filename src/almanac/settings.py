@@ -16,6 +16,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, Self
+from urllib.parse import unquote, urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -298,6 +299,8 @@ class Settings(BaseModel):
     def book_folder(self) -> str:
         """The group's own folder below `book_location`; absolute, as Spark's processes may work elsewhere."""
         place = self.book_location.rstrip("/")
+        if place.startswith("file:"):
+            place = unquote(urlsplit(place).path)
         return f"{place if '://' in place else Path(place).expanduser().absolute()}/{self.group_id}"
 
     @property

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from almanac import outgoing, ports, tally
+from almanac import formats, outgoing, ports, tally
 from almanac.agenda import Agenda
 from almanac.chores import Chores
 from almanac.clock import Clock
 from almanac.lane import Lane
 from almanac.ledger import Entry, Ledger
-from almanac.page import Page
+from almanac.page import Page, unreadable
 from almanac.page import entry as page_entry
 from almanac.poison import Ward
 from almanac.pulse import Pulse
@@ -284,10 +284,14 @@ class Wheel:
         self.tally.aborted += 1
         try:
             self._writer.abort()
+            in_time = self._await(batch)  # what was refused while it was staged is not due yet (rule 7)
         except ports.Unsettled:
             self._live.give_back(batch)
             raise
-        self._ward.sort_out(batch)
+        if in_time:
+            self._ward.sort_out(batch)
+        else:
+            self._live.give_back(batch)
 
     def _stage(self, batch: list[Entry]) -> list[outgoing.Outgoing]:
         """Writes what may be written before the due time; returns what must wait for it, ready to go."""
@@ -397,7 +401,10 @@ class Wheel:
             if mark.garbage is not None:
                 ledger.adopt_garbage(Garbage(mark.record, mark.garbage))
             elif mark.pending:
-                ledger.adopt(page_entry(mark, ledger), self._keep)
+                try:
+                    ledger.adopt(page_entry(mark, ledger), self._keep)
+                except formats.Invalid as error:
+                    self._chores.bury(unreadable(ledger, mark.version, mark.record), "invalid", str(error))
             else:
                 ledger.adopt_cancel(mark.record.key or b"", mark.version)
 

@@ -143,7 +143,10 @@ class KafkaWriter:
 
     def abort(self) -> None:
         """See ports.Writer."""
-        self._end(self._current.abort_transaction)
+        try:
+            self._end(self._current.abort_transaction)
+        except ports.Refused as error:
+            raise ports.Unavailable(str(error)) from error
 
     def attempt(self, records: Sequence[Outgoing]) -> dict[int, ports.Fault]:
         """See ports.Writer."""
@@ -162,9 +165,11 @@ class KafkaWriter:
             if partition >= 0:
                 more["partition"] = partition
             try:
-                self._current.produce(topic, value, key, **more)
-            except BufferError as error:
-                raise ports.Unavailable("more than fits into the producer's queue") from error
+                try:
+                    self._current.produce(topic, value, key, **more)
+                except BufferError:
+                    self.flush()
+                    self._current.produce(topic, value, key, **more)
             except KafkaException as error:
                 if error.args[0].code() in _FENCED or error.args[0].fatal():
                     raise _unsettled(error) from error

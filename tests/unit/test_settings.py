@@ -237,6 +237,7 @@ def test_names_derive_from_the_group(tmp_path: Path) -> None:
     assert loaded.book_folder == f"{tmp_path}/billing"
     assert loaded.checkpoint_folder.startswith(loaded.book_folder)
     assert Settings(book_location="s3a://bucket/x/").book_folder == "s3a://bucket/x/scheduler-cg"
+    assert Settings(book_location="file:///data/my%20books").book_folder == "/data/my books/scheduler-cg"
     assert Path(Settings().book_folder).is_absolute()
 
 

@@ -102,3 +102,28 @@ def test_chores_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     turning.run_for(1_000)
     assert len(rig.kafka.read("dead-letters")) == 20
     assert max(sizes) <= 5_000
+
+
+def test_a_batch_that_is_refused_for_its_size_is_halved_not_singled(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    turning = rig.wheel().begin()
+    turning.run_for(100)
+    attempt, tries = turning.writer.attempt, []
+
+    def judged(records: Sequence[Outgoing]) -> dict[int, ports.Fault]:  # as the broker does: a batch as a whole
+        tries.append(len(records))
+        targets = [number for number, record in enumerate(records) if record.topic == "target"]
+        if len(targets) > 100:
+            return {number: ports.Fault("size", "too large") for number in targets}
+        return attempt(records)
+
+    def refuse() -> None:
+        raise ports.Refused("too large")
+
+    monkeypatch.setattr(turning.writer, "attempt", judged)
+    for number in range(1_000):
+        rig.kafka.schedule(b"k%d" % number, START + 1_000, b"v")
+    turning.writer.before_commit.append(refuse)
+    turning.run_for(2_000)
+    assert len(rig.kafka.fired()) == 1_000
+    assert len(tries) < 40

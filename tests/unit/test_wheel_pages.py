@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from memory import START, TOPIC, Rig
 
-from almanac import ports
+from almanac import ledger, ports
 from almanac.page import Page
 
 PAGE = 300_000  # ms
@@ -175,3 +175,93 @@ def test_a_shard_without_rows_is_empty_and_a_page_that_is_gone_is_an_error(tmp_p
         assert Page(f"{root}/7-1/shard=0").rows == 0
         with pytest.raises(FileNotFoundError):
             Page(f"{root}/6-1/shard=0")
+
+
+def test_a_marked_row_that_the_wheel_cannot_read_ends_in_the_dead_letters_too() -> None:
+    rig = Rig()
+    rig.kafka.schedule(b"a", START + 1_000, b"a")
+    page = rig.page()
+    rows: Any = page.page
+    rows._rows[0].update(mark="adrift", headers=[{"name": "scheduler-epoch", "value": b"soon"}])
+    wheel = rig.wheel(page).begin()
+    wheel.run_for(2_000)
+    assert [letter.key for letter in rig.kafka.read("dead-letters")] == [b"a"]
+    assert rig.kafka.fired() == []
+
+
+def test_a_tombstone_that_is_read_back_in_a_later_generation_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "GENERATION", 4)
+    rig = Rig()
+    wheel = rig.wheel().begin()
+    rig.kafka.schedule(b"k", START + 1_000, b"once")
+    wheel.run_for(500)
+
+    def others() -> None:
+        for number in range(6):
+            rig.kafka.schedule(b"x%d" % number, START + 3_600_000, b"far")
+
+    wheel.writer.before_ours.append(others)
+    wheel.run_for(1_000)  # the tombstone is at offset 7
+    wheel.claims.say(ports.Turn(rig.page({(TOPIC, 0): 7})))
+    wheel.run_for(1_000)
+    assert rig.kafka.fired() == [b"once"]
+
+
+def test_a_row_that_waits_for_a_dead_target_and_is_read_again_is_one() -> None:
+    rig = Rig()
+    rig.kafka.schedule(b"q0", START + 1_000, b"q0", target="dead")
+    rig.kafka.schedule(b"q1", START + 3_000, b"q1", target="dead")
+    wheel = rig.wheel(rig.page()).begin()
+    rig.kafka.offline.add("dead")
+    wheel.tail.at(START + 2_950, lambda: rig.kafka.schedule(b"late", START + 1_400, b"late"))
+    wheel.run_for(4_000)
+    rig.kafka.offline.clear()
+    wheel.run_for(40_000)
+    assert [record.value for record in rig.kafka.read("dead")] == [b"q0", b"q1"]
+
+
+def test_what_is_set_apart_and_given_back_goes_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    wheel = rig.wheel().begin()
+    wheel.run_for(100)
+    for number in range(3):
+        rig.kafka.schedule(b"k%d" % number, START + 1_000, b"v%d" % number)
+    size, late = ports.Fault("size", "too large"), ports.Fault("time-out", "no leader")
+    script: list[Any] = [{1: size, 4: size, 7: size}, {1: late}, ports.Unavailable("gone")]
+    attempt = wheel.writer.attempt
+
+    def scripted(records: Any) -> dict[int, ports.Fault]:
+        if not script:
+            return attempt(records)
+        step = script.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        return dict(step)
+
+    def refuse() -> None:
+        raise ports.Refused("too large")
+
+    monkeypatch.setattr(wheel.writer, "attempt", scripted)
+    wheel.writer.before_commit.append(refuse)
+    wheel.run_for(40_000)
+    assert sorted(map(bytes, filter(None, rig.kafka.fired()))) == [b"v0", b"v1", b"v2"]
+    assert not script
+
+
+def test_what_is_refused_while_it_is_staged_is_not_early_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(early=lambda target: target.startswith("fast"), ahead=150)
+    wheel = rig.wheel().begin()
+    rig.kafka.unknown.add("fast-gone")
+    rig.kafka.schedule(b"a", START + 1_000, b"a", target="fast-gone")
+    rig.kafka.schedule(b"b", START + 1_000, b"b")
+    send = wheel.writer._send
+
+    def refusing(out: Any) -> None:  # as librdkafka: at once
+        if wheel.writer._fault(out):
+            raise ports.Refused("unknown topic")
+        send(out)
+
+    monkeypatch.setattr(wheel.writer, "_send", refusing)
+    wheel.run_for(3_000)
+    (fired,) = rig.kafka.read("target")
+    assert fired.timestamp >= START + 1_000
