@@ -38,6 +38,13 @@ _AWAY: Final = (
     KafkaError._AUTHENTICATION,
     KafkaError._SSL,
     KafkaError._MSG_TIMED_OUT,
+    # a broker answers, and says that it cannot just now
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.NOT_CONTROLLER,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NETWORK_EXCEPTION,
 )
 
 

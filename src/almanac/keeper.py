@@ -10,7 +10,9 @@ from typing import Any
 
 from confluent_kafka import IsolationLevel
 from confluent_kafka.admin import AdminClient, ResourceType
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from almanac import errors, kafka, ports, tail, topics
 from almanac.book import ingest, pages, read, table
@@ -20,7 +22,7 @@ log = logging.getLogger("almanac.keeper")
 
 LAG = 200_000  # records behind the log up to which a start leaves the catching up to the wheels
 MERGE = 500_000  # records that are worth a merge before it is time
-FAILURES = 3  # in a row, with Kafka there: then the book itself is the trouble
+FAILURES = 3  # in a row: then the book itself is looked at
 
 
 class Stopped(errors.AlmanacError):
@@ -50,26 +52,49 @@ class Keeper:
         self._ingest: ingest.Ingest | None = None
         self._offsets: dict[ports.Source, int] = {}  # where the tail begins where the book does not know yet
         self._old: list[pages.PageSpec] = []
+        self._query: StreamingQuery | None = None
+        self._unfinished = True  # the book lacks most of the log: no page may be made of it
         self._failures = 0
         self._working = threading.RLock()  # one statement on the book's files at a time
 
-    def bring_up_to_date(self, broken: str | None = None) -> None:
-        """Rule 10: is the book to be trusted? If not, or if it is `broken`, it is built again from the log."""
-        starts = tail.beginnings(self._admin, self._sources)
-        ends = tail.ends(self._admin, self._sources, IsolationLevel.READ_UNCOMMITTED)
-        why = broken or self._book.distrust(self._topic_ids, starts, ends, self._delete_retention())
-        self.go_on()
-        if why is not None:
-            self._say(f"Book: building it from Kafka ({why})")
-            self._book.drop()
-        self._book.create()
-        self._book.keep_only(list(self._settings.topics))
-        self._ingest = ingest.Ingest(self._book, self._source(), progress=self.progress)
-        known = self._book.offsets()
-        self._offsets = {source: max(known.get(source, 0), start) for source, start in starts.items()}
-        lag = sum(max(0, end - self._offsets[source]) for source, end in ends.items())
-        if lag > LAG:
-            self._catch_up(lag)
+    def know(self, topic_ids: dict[str, str], sources: list[ports.Source]) -> None:
+        """The topics as they are now; `bring_up_to_date` must follow."""
+        with self._working:
+            self._topic_ids, self._sources = topic_ids, sources
+
+    def bring_up_to_date(self) -> None:
+        """Rule 10: is the book to be trusted? If not it is built again from the log."""
+        with self._working:
+            starts = tail.beginnings(self._admin, self._sources)
+            ends = tail.ends(self._admin, self._sources, IsolationLevel.READ_UNCOMMITTED)
+            why = self._distrust(starts, ends)
+            self.go_on()
+            self._stop_stream()
+            self._unfinished = True
+            if why is not None:
+                self._say(f"Book: building it from Kafka ({why})")
+                self._book.drop()
+            self._book.create()
+            self._book.keep_only(list(self._settings.topics))
+            self._ingest = ingest.Ingest(self._book, self._source(), progress=self.progress)
+            known = self._book.offsets()
+            self._offsets = {source: max(known.get(source, 0), start) for source, start in starts.items()}
+            lag = sum(max(0, end - self._offsets[source]) for source, end in ends.items())
+            if lag > LAG:
+                self._catch_up(lag)
+            self._unfinished = False
+            self._failures = 0
+
+    def _distrust(self, starts: dict[ports.Source, int], ends: dict[ports.Source, int]) -> str | None:
+        return self._book.distrust(self._topic_ids, starts, ends, self._delete_retention())
+
+    def _stop_stream(self) -> None:
+        # A merge that is under way would end in the new table: stop() waits for it.
+        if self._query is not None:
+            self._query.stop()
+            self._query = None
+        if self._ingest is not None:
+            self._ingest.close()
 
     def _source(self) -> ingest.Source:
         counts: dict[str, int] = {}
@@ -89,13 +114,18 @@ class Keeper:
         query = self._ready.catch_up()
         begun = said = time.monotonic()
         before = self.progress.rows
-        while not query.awaitTermination(1):
-            if self._stopping.is_set():
-                query.stop()
-            self.go_on()
-            if time.monotonic() - said > 5:
-                said = time.monotonic()
-                self._say(f"Book: {self.progress.rows - before:,} of {lag:,} records, {said - begun:.0f} s")
+        try:
+            while not query.awaitTermination(1):
+                if self._stopping.is_set():
+                    query.stop()
+                self.go_on()
+                if time.monotonic() - said > 5:
+                    said = time.monotonic()
+                    self._say(f"Book: {self.progress.rows - before:,} of {lag:,} records, {said - begun:.0f} s")
+        except (
+            StreamingQueryException
+        ) as error:  # Kafka went away, or another scheduler writes to the book: go on later
+            raise ports.Unavailable(f"the schedules topics could not be read into the book: {brief(error)}") from error
 
     def _delete_retention(self) -> dict[str, int]:
         found = topics.configs(self._admin, ResourceType.TOPIC, self._settings.topics)
@@ -106,17 +136,24 @@ class Keeper:
     def write_page(self) -> None:
         """The next page, from the book as it is now."""
         with self._working:
+            if self._unfinished:
+                raise ports.Unavailable("the book is not built yet")
             horizon = int(time.time() * 1000) + 2 * self._settings.page_length_ms
-            number = self.page.number + 1 if self.page else 1
+            number = self.number + 1
             spec = pages.write(
                 self._spark, self._book, number, horizon, self._shards, self._settings.topics, self.page_root
             )
-        spec = dataclasses.replace(spec, offsets={**self._offsets, **spec.offsets})
-        self.pending[number] = read.Reader(self._book.folder, spec.version).count()
-        if self.page is not None:
-            self._old.append(self.page)
-        self.page = spec
+            spec = dataclasses.replace(spec, offsets={**self._offsets, **spec.offsets})
+            self.pending[number] = read.Reader(self._book.folder, spec.version).count()
+            if self.page is not None:
+                self._old.append(self.page)
+            self.page = spec
         self._failures = 0
+
+    @property
+    def number(self) -> int:
+        """Of the newest page; 0 before the first."""
+        return self.page.number if self.page else 0
 
     def has_news(self) -> bool:
         """Does the book know more than the page does?"""
@@ -138,9 +175,10 @@ class Keeper:
             self._old.remove(spec)
             self.pending.pop(spec.number, None)
 
-    def remove_other_pages(self) -> None:
-        """What earlier runners left behind."""
+    def tidy_up_after_others(self) -> None:
+        """Pages and checkpoints that earlier runners left behind."""
         pages.remove_others(self.page_root, [self.page] if self.page else [])
+        self._ready.remove_other_checkpoints()
 
     @property
     def page_root(self) -> str:
@@ -151,7 +189,10 @@ class Keeper:
 
     def follow(self) -> None:
         """Feeds the book until the stream ends; the caller calls it again."""
-        query = self._ready.start()
+        with self._working:
+            if self._unfinished:
+                raise ports.Unavailable("the book is not built yet")
+            query = self._query = self._ready.start()
         before = self.progress.batches
         while not query.awaitTermination(1):
             self._failures = 0 if self.progress.batches > before else self._failures
@@ -160,16 +201,26 @@ class Keeper:
                 return
 
     def failed(self, error: Exception) -> bool:
-        """Something with the book failed. True if it was built again: the wheels need a new page then."""
-        self._failures += 1
-        if self._failures < FAILURES or self._stopping.is_set():
+        """Something with the book failed. True if it was built again: the wheels need a new page then.
+
+        That Kafka is away, a full disk or a wrong password is not the book's fault: it is looked at, and built again
+        only if it is not to be trusted.
+        """
+        if self._stopping.is_set():
             return False
-        try:
-            tail.ends(self._admin, self._sources, IsolationLevel.READ_UNCOMMITTED)
-        except ports.Unavailable:
-            return False  # Kafka is away: that is why
         with self._working:
-            self.bring_up_to_date(f"{FAILURES} failures in a row, the last: {error}")
+            if not self._unfinished:
+                if isinstance(error, ports.Unavailable | errors.Unreachable):
+                    return False
+                self._failures += 1
+                if self._failures < FAILURES:
+                    return False
+                self._failures = 0
+                starts = tail.beginnings(self._admin, self._sources)
+                ends = tail.ends(self._admin, self._sources, IsolationLevel.READ_UNCOMMITTED)
+                if self._distrust(starts, ends) is None:
+                    return False
+            self.bring_up_to_date()
         return True
 
     @property
@@ -182,3 +233,8 @@ class Keeper:
         """Raises Stopped if it is time to stop."""
         if self._stopping.is_set():
             raise Stopped
+
+
+def brief(error: BaseException) -> str:
+    """An error's first line, for people."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]

@@ -31,6 +31,8 @@ log = logging.getLogger("almanac.runner")
 
 T = TypeVar("T")
 
+LOOK = 10.0  # seconds between looks at the topics
+BOOK_WAITS = 30.0  # seconds that wheels have for themselves before the book and the pages begin
 SEEN = 500_000  # keys a wheel may have seen since its page before a new one is made early
 RETRY = 2.0  # seconds between attempts of what failed
 
@@ -59,6 +61,7 @@ class Runner:
         self._done = threading.Event()
         self._turn_now = threading.Event()
         self._threads: list[threading.Thread] = []
+        self._beginning = threading.Lock()
         self._ownership: shard.Ownership | None = None
         self._admin = kafka.admin_client(settings)
         self._topic_ids: dict[str, str] = {}
@@ -93,7 +96,9 @@ class Runner:
             try:
                 self._ownership.stop()
             except ports.Unavailable as error:
-                log.warning("the wheels could not be told to stop (%s); they end with Spark", error)
+                log.warning("the wheels could not be told to stop (%s); their jobs are cancelled", error)
+                for number in range(self._shards if self._spark is not None else 0):
+                    _quietly(partial(self._require(self._spark).sparkContext.cancelJobGroup, self._job_group(number)))
         if self._spark is not None:
             for query in self._spark.streams.active:
                 if (query.name or "").startswith("almanac book"):
@@ -139,11 +144,15 @@ class Runner:
         grow = [change for change in changes if change.partitions and change.kind == "alter"]
         if grow:  # more shards than before: the shard topic is ours alone
             topics.apply(self._admin, grow)
+        counts = self._learn_topics()
+        self._shards = topics.shards(self.settings, os.cpu_count() or 1, max(counts.values()))
+
+    def _learn_topics(self) -> dict[str, int]:
         names = self.settings.topics
         self._topic_ids = self._of_each(names, topics.topic_ids)
         counts = self._of_each(names, topics.partition_counts)
         self._sources = [(topic, partition) for topic in names for partition in range(counts[topic])]
-        self._shards = topics.shards(self.settings, os.cpu_count() or 1, max(counts.values()))
+        return counts
 
     def _of_each(self, names: Sequence[str], ask: Callable[[AdminClient, Sequence[str]], dict[str, T]]) -> dict[str, T]:
         def asked() -> dict[str, T]:
@@ -161,6 +170,7 @@ class Runner:
             self._spark = session.session(self.settings, self._shards, jars.spark_jars(), archive.options())
         else:
             session.check(self._spark)
+        session.check_room(self._spark, self._shards + 1)
         self._spark.dataSource.register(sink.WheelSource)
         self._keeper = keeper.Keeper(
             self.settings, self._spark, self._admin, self._topic_ids, self._sources, self._shards, self._stopping,
@@ -176,36 +186,58 @@ class Runner:
         name = self.settings.shard_topic
         partitions = self._of_each([name], topics.partition_counts)[name]
         ownership = shard.Ownership(self.settings, self._shards)
-        self._owners = self._patiently(lambda: ownership.claim(max(partitions, self._shards)))
-        self._ownership = ownership
+        self._patiently(lambda: ownership.look(max(partitions, self._shards)))
         self._await_stable_ends(ownership)
+        self._go_on()
+        self._owners = self._patiently(ownership.claim)
+        self._ownership = ownership
         # A partition's former wheel may have had another number: all of them are fenced before any new one reads.
         self._patiently(self._fence_all)
         self._patiently(lambda: ownership.announce(self._keeper.described()))
-        self._keeper.remove_other_pages()
+        self._keeper.tidy_up_after_others()
         for number in range(self._shards):
             self._spawn(f"wheel {number}", partial(self._turn_wheel, number))
         self._spawn("listen", self._listen)
+        self._spawn("topics", self._watch_topics)
         self._progress("Wheels: taking over")
-        while not self._stopping.is_set() and not all(
-            ownership.statuses.get(number, {}).get("state") in ("firing", "paused") for number in range(self._shards)
-        ):
+        begun = said = time.monotonic()
+        book = False
+        while not self._stopping.is_set() and (late := self._late_wheels()):
             self._stopping.wait(0.05)
+            if time.monotonic() - said > LOOK:
+                said = time.monotonic()
+                self._progress(f"Wheels: waiting for {late}")
+            if not book and time.monotonic() - begun > BOOK_WAITS:  # the others need pages
+                book = True
+                self._begin_book()
+        if not book:
+            self._begin_book()
+
+    def _late_wheels(self) -> str:
+        states = {number: self.statuses.get(number, {}).get("state", "starting") for number in range(self._shards)}
+        late = [f"shard {n} ({state})" for n, state in states.items() if state not in ("firing", "paused")]
+        return ", ".join(late)
+
+    def _begin_book(self) -> None:
         if self._own_session:
             priority.step_back()
         self._spawn("book", self._follow)
         self._spawn("pages", self._turn_pages)
 
     def _await_stable_ends(self, ownership: shard.Ownership) -> None:
-        # A living predecessor is fenced only when its successor can catch up at once: a foreign transaction that hangs
-        # on a schedules partition holds the last stable offset, and nobody would fire until it ends.
+        # A living predecessor is replaced only when its successor can catch up at once: a foreign transaction that
+        # hangs on a schedules partition holds the last stable offset, and nobody would fire until it ends.
         high = self._patiently(lambda: tail.ends(self._admin, self._sources, IsolationLevel.READ_UNCOMMITTED))
+        said = 0.0
         while not self._stopping.is_set() and ownership.predecessor_alive():
             stable = self._patiently(lambda: tail.ends(self._admin, self._sources, IsolationLevel.READ_COMMITTED))
-            behind = [f"{topic}/{p}" for (topic, p), end in high.items() if stable[topic, p] < end]
+            behind = ", ".join(f"{topic}/{p}" for (topic, p), end in high.items() if stable[topic, p] < end)
             if not behind:
                 return
-            self._progress(f"Shards: waiting for a transaction that another producer holds open on {', '.join(behind)}")
+            if time.monotonic() - said > LOOK:
+                said = time.monotonic()
+                self._progress(f"Shards: waiting for a transaction that another producer holds open on {behind}")
+            self._stopping.wait(0.5)
 
     def _fence_all(self) -> None:
         for number in self._owners:
@@ -219,17 +251,17 @@ class Runner:
                 raise ports.Unavailable(f"cannot fence shard {number}: {error.args[0].str()}") from error
 
     def _turn_wheel(self, number: int) -> None:
-        lost = False
+        page, lost = 0, False
         while not self._stopping.is_set():
             try:
                 if lost:
-                    self._begin_again()
-                lost = False
+                    self._begin_again(page)
+                page, lost = self._keeper.number, False
                 self._run_wheel(number)
             except Exception as error:
                 if self._stopping.is_set():
                     return
-                log.error("wheel %d ended: %s; it is started again", number, _first_line(error))
+                log.error("wheel %d ended: %s; it is started again", number, keeper.brief(error))
                 lost = lost or ports.LogLost.__name__ in str(error)
             self._stopping.wait(RETRY)  # if it was stopped or replaced, the listener decides what follows
 
@@ -241,30 +273,62 @@ class Runner:
             owner=self._owners[number],
             partitions=[s for s in self._sources if pages.shard_of(s[1], self._shards) == number],
             topic_ids=self._topic_ids,
-            broker_max_bytes=int(topics.broker_configs(self._admin).get("message.max.bytes") or topics.MESSAGE_BYTES),
+            broker_max_bytes=topics.broker_max_bytes(self._admin),
         )
-        spark.sparkContext.setJobGroup(f"almanac wheel {number}", f"almanac wheel {number}", interruptOnCancel=True)
+        spark.sparkContext.setJobGroup(self._job_group(number), f"almanac wheel {number}", interruptOnCancel=True)
         frame = spark.createDataFrame([(number, job.to_json())], sink.SCHEMA).coalesce(1)
         frame.write.format("almanac").mode("append").save()
 
-    def _begin_again(self) -> None:
-        """The log no longer reaches back to the page: the book is looked at as at a start, and a new page announced."""
-        self._patiently(self._keeper.bring_up_to_date)
-        self._patiently(self._keeper.write_page)
-        self._patiently(self._announce)
+    def _job_group(self, number: int) -> str:
+        return f"almanac wheel {number}, claim {self._owners.get(number)}"  # a session may hold several runners
+
+    def _begin_again(self, page: int) -> None:
+        """The log no longer reaches back to `page`, or there is more of it: all is looked at as at a start."""
+        with self._beginning:
+            if self._keeper.number > page:
+                return  # another wheel's thread was here first
+            self._learn_topics()
+            self._keeper.know(self._topic_ids, self._sources)
+            self._patiently(self._keeper.bring_up_to_date)
+            self._patiently(self._keeper.write_page)
+            self._patiently(self._announce)
+
+    def _watch_topics(self) -> None:
+        """Partitions may be added at any time: the wheels are started again with them."""
+        grown = False  # the wheels have not been told yet
+        while not self._stopping.wait(LOOK):
+            try:
+                counts = topics.partition_counts(self._admin, self.settings.topics)
+                if sum(counts.values()) > len(self._sources):
+                    self._progress(
+                        f"Topics: there are {sum(counts.values())} partitions now, were {len(self._sources)}"
+                    )
+                    grown = True
+                    self._begin_again(self._keeper.number)
+                if grown:
+                    self._require(self._ownership).stop()
+                    grown = False
+            except Exception as error:
+                log.info("the topics could not be looked at: %s", keeper.brief(error))
 
     def _listen(self) -> None:
         while not self._stopping.is_set():
-            ownership = self._ownership
-            if ownership is None:
-                return
-            ownership.listen(0.2)
-            if ownership.replaced_by:
-                self._fail(Replaced(f"{ownership.replaced_by} has taken over group {self.settings.group_id}: "
-                                    "this scheduler fires nothing more and ends"))  # fmt: skip
-                return
-            if any(status.get("seen", 0) > SEEN for status in ownership.statuses.values()):
-                self._turn_now.set()
+            try:
+                self._hear()
+            except Exception as error:  # whatever it is, a later owner must be noticed
+                if self._stopping.is_set():
+                    return
+                log.warning("the shard topic could not be read: %s", keeper.brief(error))
+                self._stopping.wait(RETRY)
+
+    def _hear(self) -> None:
+        ownership = self._require(self._ownership)
+        ownership.listen(0.2)
+        if ownership.replaced_by:
+            self._fail(Replaced(f"{ownership.replaced_by} has taken over group {self.settings.group_id}: "
+                                "this scheduler fires nothing more and ends"))  # fmt: skip
+        elif any(status.get("seen", 0) > SEEN for status in ownership.statuses.values()):
+            self._turn_now.set()
 
     def _fail(self, error: BaseException) -> None:
         log.error("%s", error)
@@ -283,7 +347,8 @@ class Runner:
                 self._mend("the book's stream ended", error)
 
     def _turn_pages(self) -> None:
-        turned = time.monotonic()  # when the page in use was written
+        age = time.time() - self._keeper.described()["made"] / 1000
+        turned = time.monotonic() - max(0.0, age)  # when the page in use was written
         written: float | None = None  # when the page was that could not be announced yet
         while not self._stopping.is_set():
             early = self._turn_now.wait(max(0.0, turned + self.settings.page_length - time.monotonic()))
@@ -291,6 +356,7 @@ class Runner:
                 return
             self._turn_now.clear()
             try:
+                early = early and time.monotonic() < turned + self.settings.page_length
                 if early and written is None and not self._keeper.has_news():
                     self._stopping.wait(1)  # a page would not relieve the wheels yet: the book has to read first
                     continue
@@ -311,13 +377,13 @@ class Runner:
     def _mend(self, what: str, error: Exception) -> None:
         if self._stopping.is_set():
             return
-        log.warning("%s: %s; trying again", what, _first_line(error))
+        log.warning("%s: %s; trying again", what, keeper.brief(error))
         try:
             if self._keeper.failed(error):
                 self._keeper.write_page()
                 self._announce()
         except Exception as worse:
-            log.warning("the book could not be built again yet: %s", _first_line(worse))
+            log.warning("the book could not be built again yet: %s", keeper.brief(worse))
         self._stopping.wait(RETRY)
 
     # Small things
@@ -355,8 +421,4 @@ def _quietly(work: Callable[[], object]) -> None:
     try:
         work()
     except Exception as error:
-        log.debug("while stopping: %s", _first_line(error))
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+        log.debug("while stopping: %s", keeper.brief(error))

@@ -35,7 +35,10 @@ def up(settings: Settings) -> None:
     config = broker.Config(folder=folder / "kafka", port=settings.kafka_port, controller_port=settings.kafka_port + 1)
     kafka = broker.Broker(config)
     try:
-        kafka.start(_say)
+        with _interrupted_by(stop):
+            kafka.start(_say)
+        if stop.is_set():
+            return
         mine = settings.replaced(bootstrap_servers=kafka.bootstrap_servers)
         (folder / "log").mkdir(parents=True, exist_ok=True)
         _serve(Runner(mine, progress=_say), stop, lambda: kafka.check(), folder / "log" / "spark.log")
@@ -49,7 +52,8 @@ def run(settings: Settings) -> None:
 
 
 def _serve(runner: Runner, stop: threading.Event, check: Callable[[], None], spark_log: Path | None) -> None:
-    starting = threading.Thread(target=_start, args=(runner, stop, spark_log), daemon=True)
+    errors_to = _Diversion(spark_log)
+    starting = threading.Thread(target=_start, args=(runner, stop, errors_to), daemon=True)
     try:
         starting.start()
         while starting.is_alive() and not stop.is_set():
@@ -58,8 +62,9 @@ def _serve(runner: Runner, stop: threading.Event, check: Callable[[], None], spa
         if not stop.is_set():
             _watch(runner, stop, check)
     finally:
+        errors_to.end()  # what is said from here on, people must see
         _say("Stopping")
-        _not_longer_than(STOP_SECONDS, _exit_code(runner.failure))
+        _not_longer_than(STOP_SECONDS, _exit_code(sys.exc_info()[1] or runner.failure))
         runner.close()
         _say("Stopped")
     if runner.failure is not None:
@@ -72,9 +77,9 @@ def _exit_code(failure: BaseException | None) -> int:
     return failure.exit_code if isinstance(failure, errors.AlmanacError) else 1
 
 
-def _start(runner: Runner, stop: threading.Event, spark_log: Path | None) -> None:
+def _start(runner: Runner, stop: threading.Event, errors_to: "_Diversion") -> None:
     try:
-        with _stderr_to(spark_log):
+        with errors_to:
             runner.start()
     except BaseException as error:
         if not stop.is_set():
@@ -139,19 +144,47 @@ def _end_now(code: int) -> None:
 
 
 @contextmanager
-def _stderr_to(path: Path | None) -> Iterator[None]:
-    """What is started inside (Spark's JVM, its Python workers) writes its errors to that file, not over the status."""
-    if path is None:
-        yield
-        return
-    kept = os.dup(2)
-    with path.open("ab") as file:
-        os.dup2(file.fileno(), 2)
+def _interrupted_by(stop: threading.Event) -> Iterator[None]:
+    """A signal ends what is inside at once, not only after it."""
+
+    def told(*_: object) -> None:
+        stop.set()
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, told) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
+    except KeyboardInterrupt:
+        _say("Stopped")
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Diversion:
+    """What is started meanwhile (Spark's JVM, its Python workers) writes its errors to a file, not over the status."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._kept: int | None = None
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        if self._path is not None:
+            self._kept = os.dup(2)
+            with self._path.open("ab") as file:
+                os.dup2(file.fileno(), 2)
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Errors are shown again; safe to call twice."""
+        with self._lock:
+            if self._kept is not None:
+                os.dup2(self._kept, 2)
+                os.close(self._kept)
+                self._kept = None
 
 
 def _say(text: str) -> None:

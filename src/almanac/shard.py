@@ -102,6 +102,8 @@ class Reader:
                 self._positions[shard] = offset + 1
                 try:
                     key, value = (message.key() or b"").decode(), json.loads(message.value() or b"{}")
+                    if not isinstance(value, dict):
+                        raise ValueError("no object")
                 except ValueError:
                     log.warning("%s/%d/%d is not one of ours: skipped", self.topic, shard, offset)
                     continue
@@ -190,7 +192,7 @@ class KafkaClaims:
             elif key == "page" and ours:
                 self._page = value["page"]
                 self._news.append(ports.Turn(value["page"]))
-            elif key == "stop" and ours:
+            elif key == "stop" and ours and offset > self._start:  # an earlier one was for an earlier start
                 self._news.append(ports.Stop())
 
 
@@ -200,30 +202,35 @@ class Ownership:
     def __init__(self, settings: Settings, shards: int) -> None:
         self.shards = shards
         self._journal = Journal(settings)
-        self._offsets: dict[int, int] = {}
+        self._offsets: dict[int, int] = {}  # of the claims
+        self._looked: dict[int, int] = {}  # where the partitions ended when they were looked at first
         self._reader: Reader | None = None
         self._settings = settings
         self.statuses: dict[int, dict[str, Any]] = {}
         self._predecessors: dict[int, tuple[int, str]] = {}  # time and state of their last report
         self.replaced_by: str | None = None
 
-    def claim(self, partitions: int) -> dict[int, int]:
-        """Appends an owner record to every partition, also those beyond `shards`: their wheels must end too."""
-        value = {"who": who(), "shards": self.shards, "topics": list(self._settings.topics), "at": time.time()}
-        self._offsets = {shard: self._journal.write(shard, "owner", value) for shard in range(partitions)}
-        # from a little before the claim: a predecessor's last report tells whether it is alive
-        self._reader = Reader(self._settings, {shard: max(0, o - 20) for shard, o in self._offsets.items()})
-        return self._offsets
+    def look(self, partitions: int) -> None:
+        """Begins to read, from a little before the end: a predecessor's last report tells whether it is alive."""
+        sources = [(self._settings.shard_topic, shard) for shard in range(partitions)]
+        found = tail.ends(kafka.admin_client(self._settings), sources, IsolationLevel.READ_UNCOMMITTED)
+        self._looked = {shard: end for (_, shard), end in found.items()}
+        self._reader = Reader(self._settings, {shard: max(0, end - 20) for shard, end in self._looked.items()})
 
     def predecessor_alive(self) -> bool:
         """Has an earlier wheel reported within the last seconds, and not that it ended?"""
-        claims = {shard: offset + 1 for shard, offset in self._offsets.items()}
         until = time.monotonic() + ANSWER
         self.listen(0.2)
-        while self._reader is not None and not self._reader.at(claims) and time.monotonic() < until:
-            self.listen(0.1)  # what came before the claims must be read, however long connecting takes
+        while self._reader is not None and not self._reader.at(self._looked) and time.monotonic() < until:
+            self.listen(0.1)  # what it said before must be read, however long connecting takes
         now = time.time() * 1000
         return any(state not in GONE and now - at < ALIVE for at, state in self._predecessors.values())
+
+    def claim(self) -> dict[int, int]:
+        """Appends an owner record to every partition, also those beyond `shards`: their wheels must end too."""
+        value = {"who": who(), "shards": self.shards, "topics": list(self._settings.topics), "at": time.time()}
+        self._offsets = {shard: self._journal.write(shard, "owner", value) for shard in self._looked}
+        return self._offsets
 
     def announce(self, page: dict[str, Any]) -> None:
         """A page for every shard."""
@@ -240,9 +247,10 @@ class Ownership:
         if self._reader is None:
             return
         for shard, offset, timestamp, key, value in self._reader.poll(seconds):
-            if key == "owner" and offset > self._offsets[shard]:
+            claim = self._offsets.get(shard)
+            if key == "owner" and claim is not None and offset > claim:
                 self.replaced_by = value.get("who", "?")
-            elif key == "status" and value.get("owner") == self._offsets[shard]:
+            elif key == "status" and claim is not None and value.get("owner") == claim:
                 self.statuses[shard] = {**value, "reported": timestamp}
             elif key == "status":
                 self._predecessors[shard] = (timestamp, value.get("state", "?"))

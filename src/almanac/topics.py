@@ -59,6 +59,8 @@ _SHARDS: Final = {
     "segment.ms": "600000",
     "min.cleanable.dirty.ratio": "0.1",
 }
+_AT_LEAST: Final = ("max.message.bytes", "delete.retention.ms", "min.compaction.lag.ms")
+"""More than is wanted does no harm, and somebody may rely on it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,6 +158,12 @@ def configs(admin: AdminClient, kind: ResourceType, names: Iterable[str]) -> dic
     }
 
 
+def delete_retention_ms(admin: AdminClient, names: Iterable[str]) -> dict[str, int]:
+    """For how long each of these topics keeps its tombstones."""
+    found = configs(admin, ResourceType.TOPIC, names)
+    return {topic: int(values.get("delete.retention.ms") or DAY_MS) for topic, values in found.items()}
+
+
 def broker_configs(admin: AdminClient) -> dict[str, str]:
     """The configuration of one broker of the cluster."""
     cluster = kafka.answer(admin.describe_cluster(request_timeout=kafka.ANSWER_SECONDS), "looking for brokers")
@@ -173,7 +181,7 @@ def plan(admin: AdminClient, settings: Settings) -> list[Change]:
     sources = [topic for topic in settings.topics if topic in have]
     sizes = [int(values[topic].get("max.message.bytes") or MESSAGE_BYTES) for topic in sources]
     if len(sources) < len(settings.topics):
-        sizes.append(_default_size(admin))
+        sizes.append(broker_max_bytes(admin))
     counts = [len(have[topic].partitions) if topic in have else settings.topic_partitions for topic in settings.topics]
     return [
         _difference(spec, have[spec.name], values[spec.name]) if spec.name in have else Change(spec=spec, kind="create")
@@ -181,7 +189,7 @@ def plan(admin: AdminClient, settings: Settings) -> list[Change]:
     ]
 
 
-def _default_size(admin: AdminClient) -> int:
+def broker_max_bytes(admin: AdminClient) -> int:
     """The largest record of a topic that does not say."""
     try:
         return int(broker_configs(admin).get("message.max.bytes") or MESSAGE_BYTES)
@@ -193,7 +201,9 @@ def _default_size(admin: AdminClient) -> int:
 
 
 def _difference(spec: TopicSpec, have: TopicDescription, values: Mapping[str, str]) -> Change:
-    differing = {key: (values.get(key), value) for key, value in spec.configs.items() if values.get(key) != value}
+    differing = {
+        key: (values.get(key), value) for key, value in spec.configs.items() if not _suffices(key, value, spec, values)
+    }
     count = len(have.partitions)
     grow = (count, spec.partitions) if spec.purpose == "shards" and spec.partitions > count else None
     return Change(
@@ -203,6 +213,16 @@ def _difference(spec: TopicSpec, have: TopicDescription, values: Mapping[str, st
         configs=differing,
         warnings=tuple(_warnings(spec, have, values)),
     )
+
+
+def _suffices(key: str, value: str, spec: TopicSpec, values: Mapping[str, str]) -> bool:
+    """Whether what the topic has is as good as what is wanted."""
+    have = values.get(key)
+    if key == "retention.ms" and spec.configs["cleanup.policy"] == values.get("cleanup.policy") == "compact":
+        return True  # nothing is deleted by age there
+    if key in _AT_LEAST and have:
+        return int(have) >= int(value)
+    return have == value
 
 
 def _warnings(spec: TopicSpec, have: TopicDescription, values: Mapping[str, str]) -> Iterable[str]:

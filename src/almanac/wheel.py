@@ -150,6 +150,7 @@ class Wheel:
         while self._stop is None and any(self.ledgers[source].position < end for source, end in ends.items()):
             self._poll(0.1)
             self._listen(pages=False)
+            self._report_in_time()
         for source in self.ledgers:
             self._pulse.felt(source, asked)
 
@@ -417,6 +418,9 @@ class Wheel:
         if self._pulse.look(urgent=self._trouble is not None):
             self._trouble = self._pulse.trouble
             self.state = "paused" if self._trouble else "firing"
+        self._report_in_time()
+
+    def _report_in_time(self) -> None:
         if self._clock.monotonic() - self._reported >= REPORT:
             self._report()
 

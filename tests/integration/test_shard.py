@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from engine import Group
+from waiting import until
 
-from almanac import kafka, shard, topics
+from almanac import kafka, ports, shard, topics
 from almanac.broker import Broker
 from almanac.clock import Clock
 
@@ -24,7 +25,8 @@ def test_a_predecessor_is_heard_however_long_the_first_answer_takes(
     state: str, alive: bool, group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = shard.Ownership(group.settings, 1)
-    (owner,) = first.claim(1).values()
+    first.look(1)
+    (owner,) = first.claim().values()
     journal = shard.Journal(group.settings)
     journal.tell(0, "status", {"owner": owner, "state": state}, Clock())
     journal.close()
@@ -36,7 +38,27 @@ def test_a_predecessor_is_heard_however_long_the_first_answer_takes(
 
     monkeypatch.setattr(shard.Reader, "poll", slow)
     second = shard.Ownership(group.settings, 1)
-    second.claim(1)
-    assert second.predecessor_alive() is alive
+    second.look(1)
+    assert second.predecessor_alive() is alive, "and it is known before anything is claimed"
     first.close()
     second.close()
+
+
+def test_a_stop_is_for_those_who_had_started_and_strange_records_are_skipped(group: Group) -> None:
+    driver = shard.Ownership(group.settings, 1)
+    driver.look(1)
+    (owner,) = driver.claim().values()
+    driver.announce({"number": 1})
+    driver.stop()
+    for odd in (b"[]", b"\xff"):
+        group.write(b"status", odd, [], topic=group.settings.shard_topic, partition=0)
+    group.flush()
+    claims = shard.KafkaClaims(group.settings, 0, owner, Clock())
+    assert claims.start() == {"number": 1}
+    assert claims.news() == []
+    driver.stop()
+    until(lambda: claims.news() == [ports.Stop()], 10, "the stop is heard")
+    driver.listen(0.5)
+    assert driver.replaced_by is None
+    claims.close()
+    driver.close()

@@ -168,9 +168,10 @@ class Ingest:
         self, what: str, known: fold.Offsets, most: int, options: Mapping[str, str], *, available_now: bool
     ) -> StreamingQuery:
         spark = self.book.spark
-        checkpoints = f"{self.book.folder}/checkpoints"
-        places.remove(checkpoints)
-        self._checkpoint = f"{checkpoints}/{time.time_ns()}"
+        if self._checkpoint:
+            places.remove(self._checkpoint)
+        # Only its own: another scheduler may still read with one, or begin to.
+        self._checkpoint = f"{self._checkpoints}/{time.time_ns()}"
         name = f"almanac book, {what}"
         self.close()
         self._listener = Listener(name, self.progress)
@@ -181,6 +182,16 @@ class Ingest:
         writer = writer.option("checkpointLocation", self._checkpoint).foreachBatch(self.take)
         writer = writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime="1 second")
         return writer.start()
+
+    @property
+    def _checkpoints(self) -> str:
+        return f"{self.book.folder}/checkpoints"
+
+    def remove_other_checkpoints(self) -> None:
+        """What earlier runs left behind. For the owner of all shards: nobody else reads into the book any more."""
+        for name in places.names(self._checkpoints):
+            if not self._checkpoint.endswith(f"/{name}"):
+                places.remove(f"{self._checkpoints}/{name}")
 
     def close(self) -> None:
         """No more progress is reported; a running query is the caller's to stop."""

@@ -125,3 +125,13 @@ def check(spark: SparkSession) -> None:
     ]
     if problems:
         raise errors.UsageError("This Spark session cannot run the scheduler:\n  " + "\n  ".join(problems))
+
+
+def check_room(spark: SparkSession, slots: int) -> None:
+    """Refuses a local session with fewer slots than that: the wheels hold theirs for as long as they turn."""
+    context = spark.sparkContext
+    if (context.master or "").startswith("local") and context.defaultParallelism < slots:
+        raise errors.UsageError(
+            f"Spark's master {context.master} has {context.defaultParallelism} slots, and {slots} are needed: one for "
+            f"each wheel, more for the book and the pages. Take local[{slots + 1},{TASK_FAILURES}], or fewer SHARDS"
+        )

@@ -46,14 +46,7 @@ def prepare(settings: Settings) -> None:
         ours |= {"spark.eventLog.enabled": "true", "spark.eventLog.dir": settings.spark_event_log}
     for key, value in ours.items():
         spark = spark.config(key, value)
-    context = spark.getOrCreate().sparkContext
-    needed = _wheels(settings) + session.SPARE_CORES
-    master = context.master or ""
-    if master.startswith("local") and context.defaultParallelism < needed:
-        raise errors.UsageError(
-            f"--master {master} has {context.defaultParallelism} slots, and {needed} are needed: one for each "
-            f'wheel, two for the book and the pages. Give --master "local[{needed},{session.TASK_FAILURES}]"'
-        )
+    session.check_room(spark.getOrCreate(), _wheels(settings) + session.SPARE_CORES)
 
 
 def _wheels(settings: Settings) -> int:
