@@ -97,3 +97,8 @@ class Unreachable(AlmanacError):
     """Kafka does not answer. Is it up, and does BOOTSTRAP_SERVERS name it?"""
 
     exit_code = 7
+
+
+def brief(error: BaseException) -> str:
+    """An error's first line, for a sentence that tells of it."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka import IsolationLevel
-from confluent_kafka.admin import AdminClient, ResourceType
+from confluent_kafka.admin import AdminClient
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -86,7 +86,9 @@ class Keeper:
             self._failures = 0
 
     def _distrust(self, starts: dict[ports.Source, int], ends: dict[ports.Source, int]) -> str | None:
-        return self._book.distrust(self._topic_ids, starts, ends, self._delete_retention())
+        return self._book.distrust(
+            self._topic_ids, starts, ends, topics.delete_retention_ms(self._admin, self._settings.topics)
+        )
 
     def _stop_stream(self) -> None:
         # A merge that is under way would end in the new table: stop() waits for it.
@@ -125,11 +127,9 @@ class Keeper:
         except (
             StreamingQueryException
         ) as error:  # Kafka went away, or another scheduler writes to the book: go on later
-            raise ports.Unavailable(f"the schedules topics could not be read into the book: {brief(error)}") from error
-
-    def _delete_retention(self) -> dict[str, int]:
-        found = topics.configs(self._admin, ResourceType.TOPIC, self._settings.topics)
-        return {topic: int(values.get("delete.retention.ms") or topics.DAY_MS) for topic, values in found.items()}
+            raise ports.Unavailable(
+                f"the schedules topics could not be read into the book: {errors.brief(error)}"
+            ) from error
 
     # Pages
 
@@ -233,8 +233,3 @@ class Keeper:
         """Raises Stopped if it is time to stop."""
         if self._stopping.is_set():
             raise Stopped
-
-
-def brief(error: BaseException) -> str:
-    """An error's first line, for people."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from almanac import formats, kafka, scan, topics, words
-from almanac.book import read
+from almanac.book import read, trust
 from almanac.ports import Source
 from almanac.settings import Settings
 
@@ -27,32 +28,43 @@ class Since:
         return self.word if self.word is not None and self.word.version > self.kill else None
 
 
-def pending(settings: Settings, limit: int, topic: str | None = None) -> list[read.Pending]:
-    """The next schedules by due time; without a book, the schedules topics are read from their beginning."""
+def pending(settings: Settings, limit: int, topic: str | None, note: Callable[[str], None]) -> list[read.Pending]:
+    """The next schedules by due time, of one schedules topic or of all.
+
+    Without a book that can be trusted the log is read from its beginning; `note` is told of one that cannot.
+    """
     admin = kafka.admin_client(settings)
     names = [topic] if topic is not None else list(settings.topics)
+    # The book first: one that is written meanwhile would seem to know more than the log has.
+    book, why = _book(settings)
+    topic_ids = topics.topic_ids(admin, names)
     sources = scan.partitions(admin, names)
+    if book:
+        retention_ms = topics.delete_retention_ms(admin, topic_ids)
+        why = trust.distrust(book, topic_ids, *scan.bounds(admin, sources), retention_ms, thorough=False)
+    if why is not None:
+        note(f"the book is not to be trusted ({why}): reading the log from its beginning")
+        book = None
     stops = scan.ends(admin, sources)
-    book = _book(settings)
-    offsets = book.offsets() if book else {}
-    # A book that speaks of more than there is belongs to an earlier topic of that name.
-    stale = {name for (name, number), offset in offsets.items() if offset > stops.get((name, number), offset)}
-    starts = {source: offset for source, offset in offsets.items() if source in stops and source[0] not in stale}
-    since = _since(settings, starts, stops, topics.topic_ids(admin, names))
+    starts = {source: offset for source, offset in book.offsets().items() if source in stops} if book else {}
+    since = _since(settings, starts, stops, topic_ids)
     found = [_pending(key, word) for key, said in since.items() if (word := said.pending()) is not None]
     if book:
         # Every key that the log speaks of may take a row away: that many more are asked for.
-        for name in (name for name in names if name not in stale):
+        for name in topic_ids:
             rows = book.pending(limit + len(since), topic=name)
             found += [row for row in rows if not since.get(_key(row), Since()).hides(row.version)]
     return sorted(found, key=lambda row: (row.due, row.version))[:limit]
 
 
-def _book(settings: Settings) -> read.Reader | None:
+def _book(settings: Settings) -> tuple[read.Reader | None, str | None]:
+    """The book if there is one, and why not if it cannot even be opened."""
     try:
-        return read.Reader(settings.book_folder)
+        return read.Reader(settings.book_folder), None
     except read.NoBook:
-        return None
+        return None, None
+    except Exception as error:  # whatever is wrong with it, the log has the truth
+        return None, trust.unreadable(error)
 
 
 def _key(row: read.Pending) -> Key:

@@ -14,6 +14,7 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 
 from almanac import formats
+from almanac.book import places
 from almanac.ledger import Entry, Ledger
 from almanac.record import Headers, Record
 
@@ -42,7 +43,7 @@ class Page:
         self.rows = 0
         if folder is None:
             return
-        files, path = pyarrow.fs.FileSystem.from_uri(folder)
+        files, path = places.at(folder)
         page = pyarrow.fs.FileSelector(path.rpartition("/")[0])  # not there at all: the page was removed
         if path not in [found.path for found in files.get_file_info(page)]:
             return

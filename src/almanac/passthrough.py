@@ -69,9 +69,9 @@ def text(value: object) -> str:
 
 
 def refused(configuration: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """(key, value, reason) of everything that must not be passed through."""
+    """(key, value as it may be shown, reason) of everything that must not be passed through."""
     return [
-        (key, value, _RULES[key][1])
+        (key, text(masked(key, value)), _RULES[key][1])
         for key, value in configuration.items()
         if key in _RULES and not _RULES[key][0](value)
     ]
@@ -82,9 +82,12 @@ def is_secret(name: str) -> bool:
 
 
 def masked(name: str, value: object) -> object:
-    """The value as it may be shown: secrets hidden, in nested mappings and in URLs too."""
+    """The value as it may be shown: secrets hidden, in nested mappings and in URLs too.
+
+    A section that is no mapping is hidden as a whole: who writes it in another form writes passwords in another form.
+    """
     if isinstance(value, Mapping):
         return {key: masked(str(key), inner) for key, inner in value.items()}
-    if value is not None and is_secret(name):
+    if value is not None and (is_secret(name) or name in SECTIONS):
         return MASK
     return _USER_IN_URL.sub(MASK, value) if isinstance(value, str) else value

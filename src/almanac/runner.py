@@ -261,7 +261,7 @@ class Runner:
             except Exception as error:
                 if self._stopping.is_set():
                     return
-                log.error("wheel %d ended: %s; it is started again", number, keeper.brief(error))
+                log.error("wheel %d ended: %s; it is started again", number, errors.brief(error))
                 lost = lost or ports.LogLost.__name__ in str(error)
             self._stopping.wait(RETRY)  # if it was stopped or replaced, the listener decides what follows
 
@@ -309,7 +309,7 @@ class Runner:
                     self._require(self._ownership).stop()
                     grown = False
             except Exception as error:
-                log.info("the topics could not be looked at: %s", keeper.brief(error))
+                log.info("the topics could not be looked at: %s", errors.brief(error))
 
     def _listen(self) -> None:
         while not self._stopping.is_set():
@@ -318,7 +318,7 @@ class Runner:
             except Exception as error:  # whatever it is, a later owner must be noticed
                 if self._stopping.is_set():
                     return
-                log.warning("the shard topic could not be read: %s", keeper.brief(error))
+                log.warning("the shard topic could not be read: %s", errors.brief(error))
                 self._stopping.wait(RETRY)
 
     def _hear(self) -> None:
@@ -377,13 +377,13 @@ class Runner:
     def _mend(self, what: str, error: Exception) -> None:
         if self._stopping.is_set():
             return
-        log.warning("%s: %s; trying again", what, keeper.brief(error))
+        log.warning("%s: %s; trying again", what, errors.brief(error))
         try:
             if self._keeper.failed(error):
                 self._keeper.write_page()
                 self._announce()
         except Exception as worse:
-            log.warning("the book could not be built again yet: %s", keeper.brief(worse))
+            log.warning("the book could not be built again yet: %s", errors.brief(worse))
         self._stopping.wait(RETRY)
 
     # Small things
@@ -421,4 +421,4 @@ def _quietly(work: Callable[[], object]) -> None:
     try:
         work()
     except Exception as error:
-        log.debug("while stopping: %s", keeper.brief(error))
+        log.debug("while stopping: %s", errors.brief(error))

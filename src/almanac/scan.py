@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, Message, TopicPartition
@@ -25,8 +26,22 @@ def partitions(admin: AdminClient, names: list[str]) -> list[Source]:
 
 def ends(admin: AdminClient, sources: list[Source]) -> dict[Source, int]:
     """Up to where committed records can be read now."""
-    try:
+    with _at_once():
         return tail.ends(admin, sources, IsolationLevel.READ_COMMITTED) if sources else {}
+
+
+def bounds(admin: AdminClient, sources: list[Source]) -> tuple[dict[Source, int], dict[Source, int]]:
+    """The first offsets and the high watermarks."""
+    with _at_once():
+        starts = tail.beginnings(admin, sources) if sources else {}
+        return starts, tail.ends(admin, sources, IsolationLevel.READ_UNCOMMITTED) if sources else {}
+
+
+@contextmanager
+def _at_once() -> Iterator[None]:
+    """A command does not wait for a Kafka that is away."""
+    try:
+        yield
     except Unavailable as error:
         raise errors.Unreachable(str(error)) from error
 

@@ -120,12 +120,18 @@ def _checked(test: Any) -> AfterValidator:
     return AfterValidator(check)
 
 
+def _is_url(place: str) -> bool:
+    return "://" in place or place.startswith("file:")
+
+
 def _librdkafka(value: object) -> object:
     return {str(k): passthrough.text(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
 Topic = Annotated[str, _checked(is_topic)]
 TopicOrOff = Annotated[str, _checked(lambda name: name == "" or is_topic(name))]
+# What follows # or ? is no part of a place: some of the libraries below would drop it, others would not.
+Place = Annotated[str, _checked(lambda place: not (_is_url(place) and set(place) & set("#?")))]
 Listen = Annotated[str, _checked(address)]
 Seconds = Annotated[int, _measure(_SECONDS)]
 Milliseconds = Annotated[int, _measure({"ms": 1, "s": 1000})]
@@ -225,14 +231,19 @@ class Settings(BaseModel):
     )
 
     # Places
-    book_location: str = _field("./var/book", "where the book is kept", "a path or a URL Spark can write", min_length=1)
+    book_location: Place = _field(
+        "./var/book",
+        "where the book is kept",
+        "a path, or a URL that Spark can write, without # and ?",
+        min_length=1,
+    )
     data_folder: str = _field("./var", "where `almanac up` keeps its Kafka", "a path", min_length=1)
     kafka_port: int = _field(
         9092,
         "port of the Kafka that `almanac up` starts",
-        "1 to 65535",
+        "1 to 65534 (the port above it is for Kafka's controller)",
         ge=1,
-        le=65_535,
+        le=65_534,
         # Not KAFKA_PORT: Kubernetes sets that to tcp://... in every pod near a service named kafka.
         environment=("ALMANAC_KAFKA_PORT",),
     )

@@ -35,7 +35,7 @@ class _Thread:
     """What one partition says of the id."""
 
     words: dict[int, words.Word] = field(default_factory=dict)  # by version
-    cancels: dict[int, Record] = field(default_factory=dict)  # by what they kill
+    cancels: dict[int, Record] = field(default_factory=dict)  # by what they kill; our repeat if that is all there is
     acks: dict[int, Record] = field(default_factory=dict)  # by version
     garbage: int = 0
     dead: dict[int, str] = field(default_factory=dict)  # by version or offset: the reason
@@ -92,6 +92,7 @@ class Teller:
             thread.cancels[said.version] = record
             return "cancelled", "every version before"
         if words.ACKS not in first(record.headers):
+            thread.cancels.setdefault(said.version, record)
             return "cancel repeated", f"versions up to {said.version}"
         thread.acks[said.version] = record
         word = thread.words.get(said.version)
@@ -135,6 +136,7 @@ class Teller:
     def _verdict(self, source: Source, now: int) -> Iterator[str]:
         thread, place = self._threads[source], f"{source[0]}/{source[1]}"
         kills = [*thread.cancels, *thread.acks]
+        cancelled = max(thread.cancels, default=-1)
         version = max(thread.words, default=-1)
         word = thread.words.get(version)
         if word is not None and version > max(kills, default=-1):
@@ -149,9 +151,14 @@ class Teller:
             ack = thread.acks[version]
             late = ack.timestamp - word.schedule.due
             yield f"{place}: fired {when.render(ack.timestamp, self._zone)}, {late} ms after it was due"
-        elif thread.cancels and max(thread.cancels) >= max(thread.acks, default=-1):
-            cancel = thread.cancels[max(thread.cancels)]
-            yield f"{place}: cancelled {when.render(cancel.timestamp, self._zone)} at offset {cancel.offset}"
+        # What rule 4 repeats as a cancel may be the end of a version that fired.
+        elif cancelled > max(thread.acks, default=-1) and cancelled not in thread.fired:
+            cancel = thread.cancels[cancelled]
+            at = when.render(cancel.timestamp, self._zone)
+            if cancel.offset == cancelled:
+                yield f"{place}: cancelled {at} at offset {cancel.offset}"
+            else:
+                yield f"{place}: cancelled before {at}; our repeat of that, at offset {cancel.offset}, is what is left"
         elif thread.fired or thread.acks:
             yield f"{place}: fired; the schedule itself is no longer in the log"
         elif thread.garbage:

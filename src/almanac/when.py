@@ -90,14 +90,22 @@ def zone(name: str | None) -> tzinfo:
 
 def _local() -> tzinfo:
     name = os.environ.get("TZ", "").removeprefix(":")
-    place = Path("/etc/localtime")
     try:
         if name:
-            return ZoneInfo(name)
-        with place.open("rb") as file:
-            return ZoneInfo.from_file(file, key=str(place.resolve()).partition("zoneinfo/")[2] or None)
+            return _file(Path(name)) if name.startswith("/") else ZoneInfo(name)
+        return _file(Path("/etc/localtime"))
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        return UTC
+        if not name:
+            return UTC  # a machine that does not say
+    raise errors.TimeRefused(
+        f"TZ={os.environ['TZ']!r} is no time zone that is known here (rules such as CET-1CEST are not understood); "
+        "set TZ to a name such as Europe/Paris, or to : and the path of a tz file, or give --tz"
+    )
+
+
+def _file(place: Path) -> tzinfo:
+    with place.open("rb") as file:
+        return ZoneInfo.from_file(file, key=str(place.resolve()).partition("zoneinfo/")[2] or str(place))
 
 
 def _refused(text: str, why: str) -> errors.TimeRefused:

@@ -13,10 +13,11 @@ import pytest
 import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
 
 from almanac import kafka, scan, topics
+from almanac.book import trust
 from almanac.broker import Broker
 from almanac.cli import app
 from almanac.formats import etf1
@@ -221,13 +222,16 @@ def test_ls_knows_what_was_said_a_moment_ago(environment: dict[str, str], tmp_pa
     assert "id2" not in table
 
 
-def write_book(folder: str, rows: list[dict[str, Any]], offsets: dict[tuple[str, int], int]) -> None:
+def write_book(
+    folder: str, rows: list[dict[str, Any]], offsets: dict[tuple[str, int], int], topic_ids: dict[str, str]
+) -> None:
     """A book as the scheduler would leave it, speaking up to these offsets."""
     header = pa.struct([("name", pa.string()), ("value", pa.binary())])
     schema = pa.schema(
         [("topic", pa.string()), ("partition", pa.int32()), ("key", pa.binary()), ("slot", pa.int64())]
-        + [(name, pa.int64()) for name in ("version", "due", "timestamp")]
+        + [(name, pa.int64()) for name in ("version", "kill", "due", "timestamp", "last_offset")]
         + [("value", pa.binary()), ("target", pa.string()), ("pending", pa.bool_()), ("headers", pa.list_(header))]
+        + [("topic_id", pa.string())]
     )
     words = [
         {"topic": row["topic"], "partition": row["partition"], "key": row["id"].encode(), "slot": -1, "pending": True}
@@ -236,9 +240,12 @@ def write_book(folder: str, rows: list[dict[str, Any]], offsets: dict[tuple[str,
     ]
     places = [
         {"topic": topic, "partition": partition, "key": b"", "slot": -2, "version": offset, "pending": False}
+        | {"timestamp": int(time.time() * 1000), "last_offset": offset, "topic_id": topic_ids[topic]}
         for (topic, partition), offset in offsets.items()
     ]
     write_deltalake(f"{folder}/book", pa.Table.from_pylist(words + places, schema))
+    schema_version = {"almanac.schema": trust.SCHEMA_VERSION}
+    DeltaTable(f"{folder}/book").alter.set_table_properties(schema_version, raise_if_not_exists=False)
 
 
 def test_ls_puts_the_log_on_top_of_the_book(
@@ -249,7 +256,8 @@ def test_ls_puts_the_log_on_top_of_the_book(
     over = scheduled(environ, "over", "+1m")
     sources = scan.partitions(admin, [environ["SCHEDULES_TOPICS"]])
     # The book has read that `over` is over; that tombstone is not needed here.
-    write_book(Settings.load({}, environ).book_folder, rows, scan.ends(admin, sources))
+    ids = topics.topic_ids(admin, [environ["SCHEDULES_TOPICS"]])
+    write_book(Settings.load({}, environ).book_folder, rows, scan.ends(admin, sources), ids)
     assert [row["id"] for row in listed(environ)] == ["id0", "id1", "id2", "id3", "id4"]
     assert base64.b64decode(listed(environ)[0]["value"]) == b"from the book"
     run(app, ["cancel", "id0"], env=environ)

@@ -5,6 +5,7 @@ import pickle
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -78,6 +79,11 @@ def test_an_empty_variable_is_an_unset_one_but_an_empty_history_topic_means_none
     assert (loaded.group_id, loaded.history_topic) == ("scheduler-cg", "")
 
 
+def test_the_highest_port_leaves_one_for_the_controller() -> None:
+    assert sources.load({}, {"ALMANAC_KAFKA_PORT": "65534"}).kafka_port == 65_534
+    assert "controller" in problems({}, {"ALMANAC_KAFKA_PORT": "65535"})["ALMANAC_KAFKA_PORT"][1]
+
+
 def test_kubernetes_own_kafka_port_is_not_ours() -> None:
     assert sources.load({}, {"KAFKA_PORT": "tcp://10.0.0.1:9092"}).kafka_port == 9092
 
@@ -120,6 +126,10 @@ def test_units() -> None:
         ("LOG_JSON", "perhaps"),
         ("SPARK_DRIVER_MEMORY", "1 elephant"),
         ("ALMANAC_KAFKA_PORT", "0"),
+        ("ALMANAC_KAFKA_PORT", "65535"),  # Kafka's controller takes the next
+        ("BOOK_LOCATION", "s3a://bucket/book?region=x"),
+        ("BOOK_LOCATION", "s3a://bucket/book#1"),
+        ("BOOK_LOCATION", "file:/data/book#1"),
     ],
 )
 def test_a_wrong_value_is_refused_with_name_value_and_what_is_allowed(name: str, value: str) -> None:
@@ -219,6 +229,25 @@ def test_what_would_break_the_protocol_is_refused(tmp_path: Path, section: str, 
     assert found[f"kafka.{section}.configuration: {key}"][0] == value
 
 
+@pytest.mark.parametrize(
+    "section",
+    [
+        """{sasl.jaas.config: 'ScramLoginModule required username="u" password="hunter2";'}""",
+        "'sasl.password=hunter2'",
+        "[{sasl.password: hunter2}]",
+    ],
+)
+def test_what_is_refused_shows_no_secrets(tmp_path: Path, section: str) -> None:
+    with pytest.raises(errors.SettingsError) as caught:
+        sources.load({}, written(tmp_path, f"kafka.common.configuration: {section}"))
+    assert "kafka.common.configuration" in str(caught.value)
+    assert passthrough.MASK in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+    with pytest.raises(errors.SettingsError) as caught:
+        Settings.model_validate({"kafka_common": yaml.safe_load(section)})
+    assert "hunter2" not in str(caught.value)
+
+
 def test_librdkafka_itself_looks_at_what_is_passed_through(tmp_path: Path) -> None:
     found = problems({}, written(tmp_path, "kafka.common.configuration: {sasl.mechnisms: PLAIN}"))
     assert "sasl.mechnisms" in found["kafka.common.configuration"][1]
@@ -239,6 +268,7 @@ def test_names_derive_from_the_group(tmp_path: Path) -> None:
     assert Settings(book_location="s3a://bucket/x/").book_folder == "s3a://bucket/x/scheduler-cg"
     assert Settings(book_location="file:///data/my%20books").book_folder == "/data/my books/scheduler-cg"
     assert Path(Settings().book_folder).is_absolute()
+    assert Settings(book_location="/data/book #1?").book_folder == "/data/book #1?/scheduler-cg"
 
 
 def test_targets_committed_ahead_are_patterns() -> None:

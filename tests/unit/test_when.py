@@ -1,6 +1,8 @@
 """Points in time as people write them."""
 
 from datetime import UTC, datetime, timedelta
+from importlib import resources
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -107,11 +109,28 @@ def test_an_unknown_zone_is_refused_with_a_suggestion() -> None:
     assert when.zone("Asia/Tokyo") == ZoneInfo("Asia/Tokyo")
 
 
-def test_the_zone_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TZ", "Asia/Tokyo")
+@pytest.mark.parametrize("name", ["Asia/Tokyo", ":Asia/Tokyo"])
+def test_the_zone_of_the_machine(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("TZ", name)
     assert when.zone(None) == ZoneInfo("Asia/Tokyo")
-    monkeypatch.setenv("TZ", "Nowhere/Land")
-    assert when.zone(None) == UTC
+
+
+@pytest.mark.parametrize("colon", [":", ""])
+def test_the_zone_of_the_machine_may_be_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, colon: str) -> None:
+    file = tmp_path / "localtime"
+    file.write_bytes(resources.files("tzdata.zoneinfo.Asia").joinpath("Tokyo").read_bytes())
+    monkeypatch.setenv("TZ", f"{colon}{file}")
+    assert when.parse("2027-03-01 09:00", NOW, when.zone(None)) == ms("2027-03-01T00:00:00+00:00")
+
+
+@pytest.mark.parametrize("name", ["CET-1CEST,M3.5.0,M10.5.0/3", "<+03>-3", "Nowhere/Land", ":/not/there", ":/dev/null"])
+def test_a_zone_of_the_machine_that_is_not_understood_is_not_utc(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("TZ", name)
+    with pytest.raises(errors.TimeRefused) as caught:
+        when.zone(None)
+    assert f"TZ={name!r}" in str(caught.value)
+    assert "--tz" in str(caught.value)
+    assert when.zone("UTC") == ZoneInfo("UTC"), "who names a zone need not care for TZ"
 
 
 @given(st.integers(0, LAST_DUE), st.sampled_from(["UTC", "Europe/Paris", "America/New_York", "Asia/Kolkata"]))

@@ -118,7 +118,7 @@ def fold(said: DataFrame, complete: Offsets) -> DataFrame:
                               ELSE array({WORD}L) END) AS slot""",
     ).selectExpr(
         "topic", "partition", "slot", "offset", "kind", "kill", "version",
-        f"if(slot = {WORD}, coalesce(key, X''), key) AS key", "xxhash64(key, partition, slot) AS hash",
+        f"if(slot = {WORD}, coalesce(key, X''), key) AS key", "xxhash64(coalesce(key, X''), partition, slot) AS hash",
         # of two records with one version (a schedule and its repeat) the first counts: it is the original
         f"""CASE WHEN {word} THEN named_struct('version', version, 'early', -offset)
                  WHEN slot <> {WORD} AND kind = 'G' THEN named_struct('version', offset, 'early', -offset)

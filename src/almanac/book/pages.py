@@ -92,7 +92,11 @@ def write(
     spark.sparkContext.setJobGroup("almanac page", f"almanac page {number}")
     rows = select(spark, book, position.version, horizon, shards, topics)
     writer = rows.write.partitionBy("shard").option("parquet.block.size", ROW_GROUP).option("compression", "snappy")
-    writer.mode("overwrite").parquet(path)
+    try:
+        writer.mode("overwrite").parquet(path)
+    except Exception:
+        places.remove(path)  # a full disk must not get fuller with each try
+        raise
     offsets = {each: offset for each, offset in position.offsets.items() if each[0] in topics}
     return PageSpec(
         number=number, path=path, version=position.version, offsets=offsets, horizon=horizon, shards=shards, made=made

@@ -3,32 +3,35 @@
 from pyarrow import fs
 
 
-def _at(path: str) -> tuple[fs.FileSystem, str]:
-    found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(path)
+def at(path: str) -> tuple[fs.FileSystem, str]:
+    """The file system of a path or URL, and the path there."""
+    # Hadoop, below Spark, and Arrow have different names for S3.
+    uri = f"s3://{path.removeprefix('s3a://')}" if path.startswith("s3a://") else path
+    found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(uri)
     return found
 
 
 def exists(path: str) -> bool:
     """Is there anything?"""
-    system, place = _at(path)
+    system, place = at(path)
     return bool(system.get_file_info(place).type != fs.FileType.NotFound)
 
 
 def remove(path: str) -> None:
     """The folder and all below it, if it is there."""
-    system, place = _at(path)
+    system, place = at(path)
     if system.get_file_info(place).type == fs.FileType.Directory:
         system.delete_dir(place)
 
 
 def names(path: str) -> list[str]:
     """What the folder holds; nothing if it is not there."""
-    system, place = _at(path)
+    system, place = at(path)
     return sorted(each.base_name for each in system.get_file_info(fs.FileSelector(place, allow_not_found=True)))
 
 
 def text(path: str) -> str:
     """A small file's content."""
-    system, place = _at(path)
+    system, place = at(path)
     with system.open_input_stream(place) as stream:
         return str(stream.read().decode())

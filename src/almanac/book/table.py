@@ -23,11 +23,11 @@ from collections.abc import Mapping
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from almanac.book import decoders, fold, places, read
+from almanac import errors
+from almanac.book import decoders, fold, places, read, trust
 
 log = logging.getLogger(__name__)
 
-SCHEMA_VERSION = "1"
 ATTEMPTS = 3
 
 COLUMNS: Mapping[str, str] = {
@@ -66,7 +66,7 @@ class Book:
         columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
         self.spark.sql(f"""
             CREATE TABLE {self.table} ({columns}) USING delta CLUSTER BY (wake) TBLPROPERTIES (
-                'almanac.schema' = '{SCHEMA_VERSION}', 'delta.enableDeletionVectors' = 'true',
+                'almanac.schema' = '{trust.SCHEMA_VERSION}', 'delta.enableDeletionVectors' = 'true',
                 'delta.dataSkippingStatsColumns' = 'slot,wake,partition,version',
                 'delta.deletedFileRetentionDuration' = '{kept}', 'delta.logRetentionDuration' = '{kept}')""")
 
@@ -92,40 +92,14 @@ class Book:
         retention_ms: Mapping[str, int],
         now_ms: int | None = None,
     ) -> str | None:
-        """Why the book must be built again (rule 10), or None if it is good.
-
-        `starts` and `ends` are the log's first offsets and high watermarks, `retention_ms` each topic's
-        delete.retention.ms. A partition whose log still ends where the book stands is good at any age.
-        """
+        """Why the book must be built again (rule 10), or None if it is good; see `trust.distrust`."""
         if not self.exists():
             return "there is none yet"
         try:
             reader = read.Reader(self.folder)
-            schema = reader.property("almanac.schema")
-            if schema != SCHEMA_VERSION:
-                return f"its schema version is {schema or 'missing'}, this program writes {SCHEMA_VERSION}"
-            reader.read_through()
-            position = reader.position()
         except Exception as error:  # whatever is wrong with it, the log has the truth
-            return f"it cannot be read: {_first_line(error)}"
-        now = int(time.time() * 1000) if now_ms is None else now_ms
-        for (topic, partition), offset in sorted(position.offsets.items()):
-            name = f"{topic}/{partition}"
-            if topic not in topic_ids:
-                continue  # no longer a schedules topic: `keep_only` takes it out
-            if position.topic_ids[topic] != topic_ids[topic]:
-                return f"topic {topic} was made anew: its id is {topic_ids[topic]}, was {position.topic_ids[topic]}"
-            if offset < starts.get((topic, partition), 0):
-                return f"{name}: the log begins at offset {starts[topic, partition]}, the book stands at {offset}"
-            if offset > ends.get((topic, partition), offset):
-                return f"{name}: the log ends at offset {ends[topic, partition]}, the book stands at {offset}"
-            age = now - position.since[topic, partition]
-            if offset != ends.get((topic, partition)) and age > retention_ms.get(topic, age):
-                return (
-                    f"{name}: it is {age // 1000} s old, and cancels are gone from the log after "
-                    f"{retention_ms[topic] // 1000} s (delete.retention.ms)"
-                )
-        return None
+            return trust.unreadable(error)
+        return trust.distrust(reader, topic_ids, starts, ends, retention_ms, now_ms)
 
     # What it is told
 
@@ -158,7 +132,7 @@ class Book:
             except PySparkException as error:
                 if attempt == ATTEMPTS or not _conflict(error):
                     raise
-                log.info("another writer was faster on the book, attempt %d: %s", attempt, _first_line(error))
+                log.info("another writer was faster on the book, attempt %d: %s", attempt, errors.brief(error))
 
     def _take(
         self,
@@ -218,7 +192,7 @@ class Book:
         except PySparkException as error:
             if not _conflict(error):
                 raise
-            log.info("the book was written meanwhile, tidied up next time: %s", _first_line(error))
+            log.info("the book was written meanwhile, tidied up next time: %s", errors.brief(error))
 
 
 def _unread(known: fold.Offsets, ends: fold.Offsets) -> str:
@@ -315,7 +289,3 @@ WHEN NOT MATCHED AND {_KEPT} THEN INSERT ({", ".join(_INSERT)}) VALUES ({", ".jo
 def _conflict(error: PySparkException) -> bool:
     text = str(error)
     return _CONFLICT in text or "DELTA_CONCURRENT" in text or "ConcurrentModification" in text
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__

@@ -33,7 +33,7 @@ def ls(
     from almanac import listing  # brings Spark's libraries, which the other commands do without
 
     zone, now = when.zone(tz), datetime.now(UTC)
-    rows = listing.pending(settings, limit, schedules_topic)
+    rows = listing.pending(settings, limit, schedules_topic, common.note)
     if as_json:
         common.show_json(
             [

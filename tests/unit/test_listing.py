@@ -1,0 +1,132 @@
+"""What waits, from a book and the log behind it: which book is used at all (rule 10)."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from typer.testing import CliRunner
+
+from almanac import kafka, listing, scan, topics
+from almanac.cli import app
+from almanac.ports import Source
+from almanac.record import Record
+from almanac.settings import Settings
+
+TOPIC, PLACE, DAY = "schedules", ("schedules", 0), 86_400_000
+HEADERS: list[tuple[str, bytes | None]] = [("scheduler-epoch", b"1893456000"), ("scheduler-target-topic", b"mails")]
+
+
+class Log:
+    """One partition, as Kafka would show it."""
+
+    def __init__(self) -> None:
+        self.id, self.start, self.end, self.delete_retention_ms = "id-1", 0, 10, DAY
+        self.records = [Record(TOPIC, 0, 3, 0, b"logged", b"x", HEADERS)]
+
+    def read(
+        self, _: Settings, starts: Mapping[Source, int], stops: Mapping[Source, int], keep: Callable[[Any], bool]
+    ) -> Iterator[Record]:
+        return (record for record in self.records if starts.get(PLACE, 0) <= record.offset < stops[PLACE])
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Log:
+    log = Log()
+    monkeypatch.setattr(kafka, "admin_client", lambda _: None)
+    monkeypatch.setattr(topics, "topic_ids", lambda *_: {TOPIC: log.id})
+    monkeypatch.setattr(topics, "delete_retention_ms", lambda *_: {TOPIC: log.delete_retention_ms})
+    monkeypatch.setattr(scan, "partitions", lambda *_: [PLACE])
+    monkeypatch.setattr(scan, "bounds", lambda *_: ({PLACE: log.start}, {PLACE: log.end}))
+    monkeypatch.setattr(scan, "ends", lambda *_: {PLACE: log.end})
+    monkeypatch.setattr(scan, "read", log.read)
+    return log
+
+
+def write_book(folder: Path, schema_version: str = "1", since: int | None = None) -> None:
+    """A book that stands at offset 10 and knows one schedule."""
+    header = pa.struct([("name", pa.string()), ("value", pa.binary())])
+    numbers = ("slot", "version", "kill", "due", "timestamp", "last_offset")
+    texts = ("target", "topic_id")
+    schema = pa.schema(
+        [("topic", pa.string()), ("partition", pa.int32()), ("key", pa.binary()), ("value", pa.binary())]
+        + [(name, pa.int64()) for name in numbers]
+        + [(name, pa.string()) for name in texts]
+        + [("pending", pa.bool_()), ("headers", pa.list_(header))]
+    )
+    word = {"key": b"booked", "slot": -1, "version": 2, "kill": -1, "due": 1, "timestamp": 0, "value": b"x"}
+    stand = {"key": b"", "slot": -2, "version": 10, "kill": -1, "last_offset": 10, "topic_id": "id-1"}
+    stand["timestamp"] = int(time.time() * 1000) if since is None else since
+    rows: list[dict[str, Any]] = [{**word, "pending": True, "target": "mails"}, {**stand, "pending": False}]
+    path = str(folder / "scheduler-cg" / "book")
+    write_deltalake(path, pa.Table.from_pylist([{"topic": TOPIC, "partition": 0, **row} for row in rows], schema))
+    DeltaTable(path).alter.set_table_properties({"almanac.schema": schema_version}, raise_if_not_exists=False)
+
+
+def ids(folder: Path, notes: list[str]) -> list[bytes]:
+    return [row.id for row in listing.pending(Settings(book_location=str(folder)), 10, None, notes.append)]
+
+
+def test_a_good_book_is_used(log: Log, tmp_path: Path) -> None:
+    write_book(tmp_path)
+    notes: list[str] = []
+    log.end = 12
+    log.records.append(Record(TOPIC, 0, 11, 0, b"later", b"x", HEADERS))
+    assert ids(tmp_path, notes) == [b"booked", b"later"]
+    assert notes == []
+
+
+def test_without_a_book_the_log_is_read(log: Log, tmp_path: Path) -> None:
+    notes: list[str] = []
+    assert ids(tmp_path, notes) == [b"logged"]
+    assert notes == []
+
+
+@pytest.mark.parametrize(
+    ("has", "says"),
+    [
+        ({"id": "id-2"}, "made anew"),
+        ({"start": 11, "end": 12}, "begins at offset 11"),
+        ({"end": 9}, "ends at offset 9"),
+        ({"end": 11, "delete_retention_ms": 1_000}, "s old"),
+    ],
+)
+def test_a_book_that_is_not_to_be_trusted_is_not_used(log: Log, tmp_path: Path, has: dict[str, Any], says: str) -> None:
+    write_book(tmp_path, since=int(time.time() * 1000) - 60_000)
+    vars(log).update(has)
+    notes: list[str] = []
+    assert ids(tmp_path, notes) == [b"logged"]
+    (note,) = notes
+    assert says in note
+    assert "reading the log from its beginning" in note
+
+
+def test_nor_is_one_of_another_program_or_a_damaged_one(log: Log, tmp_path: Path) -> None:
+    notes: list[str] = []
+    write_book(tmp_path / "other", schema_version="99")
+    assert ids(tmp_path / "other", notes) == [b"logged"]
+    write_book(tmp_path / "files")
+    for file in (tmp_path / "files").rglob("*.parquet"):
+        file.unlink()
+    assert ids(tmp_path / "files", notes) == [b"logged"]
+    write_book(tmp_path / "log")
+    for file in (tmp_path / "log").rglob("*.json"):
+        file.write_text("{", encoding="ascii")
+    assert ids(tmp_path / "log", notes) == [b"logged"]
+    assert "schema version is 99" in notes[0]
+    assert "cannot be read" in notes[1]
+    assert "cannot be read" in notes[2]
+
+
+def test_ls_says_so_beside_its_output(log: Log, tmp_path: Path) -> None:
+    write_book(tmp_path)
+    log.id = "id-2"
+    result = CliRunner().invoke(app, ["ls", "--book-location", str(tmp_path), "--tz", "UTC"])
+    assert result.exit_code == 0, result.output
+    assert "logged" in result.stdout
+    assert "note:" not in result.stdout
+    assert result.stderr.startswith("note: the book is not to be trusted (topic schedules was made anew")
+    assert result.stderr.count("\n") == 1
