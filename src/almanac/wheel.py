@@ -19,6 +19,7 @@ from almanac import formats, outgoing, ports, tally
 from almanac.agenda import Agenda
 from almanac.chores import Chores
 from almanac.clock import Clock
+from almanac.horizon import Horizon
 from almanac.lane import Lane
 from almanac.ledger import Entry, Ledger
 from almanac.page import Page, unreadable
@@ -83,8 +84,7 @@ class Wheel:
         self._page: Opened | None = None
         self._coming: Opened | None = None
         self._missed: Lane | None = None
-        self._horizon = 0  # live words due before it are kept in memory
-        self._kept: list[tuple[dict[ports.Source, int], int]] = []  # since these positions, this horizon was in force
+        self._horizon = Horizon(options.keep)
         self._staged: set[tuple[Ledger, bytes]] = set()
         self._stopped_keys = False  # rule 11: a staged key was touched
         self._chores = Chores(ledgers, writer, options.dead_letters, options.fires, options.bytes, self.tally)
@@ -196,8 +196,7 @@ class Wheel:
                 ledger.at_end = True
 
     def _keep(self, entry: Entry) -> bool:
-        # Beyond the horizon a page will bring it, unless that is soon and pages are late.
-        if entry.due >= self._horizon and entry.due >= self._clock.now() + self._options.keep:
+        if not self._horizon.keeps(entry.due, self._clock.now()):
             return False
         self._live.agenda.push(entry)
         return True
@@ -345,27 +344,24 @@ class Wheel:
                 self._coming = coming
         if pages and self._coming is not None and self._reaches(self._coming):
             coming, self._coming = self._coming, None
-            if coming.horizon <= self._kept_since(coming.offsets):
-                self._turn(coming)
+            known = self._horizon.known_before(coming.offsets)
+            if coming.horizon <= known or self._horizon.can_wait(known, self._clock.now()):
+                self._turn(coming, known)
             else:
-                log.info("page %d reaches further than what was kept; reading the tail again", coming.number)
-                self._reopen(coming)
-                self._catch_up()
+                self._read_again(coming)
+        elif pages and self._page is not None and self._horizon.is_near(self._clock.now()):
+            self._read_again(self._page)
+
+    def _read_again(self, page: Opened) -> None:
+        log.info("page %d reaches further than what was kept; reading the tail again", page.number)
+        self._reopen(page)
+        self._catch_up()
 
     def _reaches(self, page: Opened) -> bool:
         # The page may know more than this wheel has read: its rows would be fired on an older view.
         return all(ledger.position >= page.offsets.get(source, 0) for source, ledger in self.ledgers.items())
 
-    def _kept_since(self, offsets: dict[ports.Source, int]) -> int:
-        """The horizon before which every live word since `offsets` is in memory."""
-        horizon = self._horizon
-        for positions, earlier in reversed(self._kept):
-            if all(offsets.get(source, 0) >= position for source, position in positions.items()):
-                return horizon
-            horizon = min(horizon, earlier)
-        return -1  # it begins before what this wheel has read
-
-    def _turn(self, page: Opened) -> None:
+    def _turn(self, page: Opened, known: int) -> None:
         """The page takes over from the one in use: no fence, no gap."""
         for source, ledger in self.ledgers.items():
             ledger.turn(page.offsets.get(source, 0))
@@ -377,7 +373,7 @@ class Wheel:
         agenda.keep(lambda entry: not entry.paged and entry.ledger.alive(entry))
         self._chores.turn()
         self._ward.turn()
-        self._kept = [*self._kept[-99:], (self._positions(), self._horizon)]
+        self._horizon.turn(self._positions(), page.horizon, known)
         self._use(page, agenda)
 
     def _reopen(self, page: Opened) -> None:
@@ -387,11 +383,10 @@ class Wheel:
         self._tail.seek(self._positions())
         self._chores.clear()
         self._ward.quarantine.clear()
-        self._kept = [({source: page.offsets.get(source, 0) for source in self.ledgers}, -1)]
+        self._horizon.begin(self._positions(), page.horizon)
         self._use(page, Agenda())
 
     def _use(self, page: Opened, agenda: Agenda) -> None:
-        self._horizon = max(self._horizon, page.horizon + self._options.keep)
         self._page = page
         self._missed = None
         self._live = Lane(agenda, page.page.cursor(self.ledgers, self._chores.bury))

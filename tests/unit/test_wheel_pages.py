@@ -57,6 +57,30 @@ def test_what_comes_live_and_is_due_soon_fires_in_time_though_no_page_comes_any_
     assert [record.timestamp - due for record in rig.kafka.read("target")] == [0]
 
 
+def test_pages_of_a_book_that_is_behind_cost_no_second_reading_until_it_is_needed() -> None:
+    rig = Rig()
+    wheel = rig.wheel(rig.page()).begin()
+    wheel.run_for(100)
+    for number in range(8):
+        rig.kafka.schedule(b"k%d" % number, START + (number + 3) * PAGE, b"%d" % number)
+    sought: list[int] = []
+    seek = wheel.tail.seek
+
+    def counted(positions: Any) -> None:
+        sought.append(int(rig.clock.wall() - START) // PAGE)
+        seek(positions)
+
+    wheel.tail.seek = counted  # type: ignore[method-assign]
+    for _ in range(9):
+        wheel.run_for(PAGE)
+        wheel.claims.say(ports.Turn(rig.page({(TOPIC, 0): 0})))
+    wheel.run_for(4 * PAGE)
+    late = [record.timestamp - START - (int(record.value or b"") + 3) * PAGE for record in rig.kafka.read("target")]
+    assert len(late) == 8
+    assert max(late) < 1_000
+    assert 1 <= len(sought) <= 3, sought
+
+
 def test_one_that_is_due_at_once_does_not_double_the_staged_ones_of_the_page() -> None:
     rig = Rig()
     due = START + 5_000
