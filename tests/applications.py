@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -63,6 +63,14 @@ class Application:
             return [process, *process.children(recursive=True)]
         except psutil.NoSuchProcess:
             return []
+
+    def child(self, program: str, argument: str) -> psutil.Process:
+        """The process of that program that was started with this argument."""
+        for process in self.family():
+            with suppress(psutil.Error):  # others may end meanwhile
+                if process.name().startswith(program) and argument in process.cmdline():
+                    return process
+        raise AssertionError(f"no process with {argument}")
 
     def says(self, part: str, timeout: float = START_S) -> None:
         """Waits until it has said so."""

@@ -1,7 +1,9 @@
 """Kill it, stop it, replace it: nothing is lost, nothing comes twice, nothing is left running."""
 
 import os
+import shutil
 import signal
+from pathlib import Path
 
 import pytest
 from engine import Group, Scheduler, now, running
@@ -36,7 +38,10 @@ def test_a_killed_scheduler_leaves_nothing_running_and_goes_on_where_it_was(grou
             reading.count(200)
         scheduler.kill()
         scheduler.gone(15)  # JVM and workers end by themselves
+        largest = max(Path(group.settings.book_folder, "book").glob("*.parquet"), key=lambda file: file.stat().st_size)
+        os.truncate(largest, largest.stat().st_size // 2)
         again = group.start().up()
+        assert "building it from Kafka (it cannot be read" in again.output
         since = now()
         with traffic.reading() as reading:
             reading.until(lambda got: any(each.timestamp > since for each in got), 20, "something new")
@@ -75,7 +80,15 @@ def test_sigterm_ends_it_and_what_was_due_meanwhile_comes_with_the_next(group: G
         starting = group.start()
         until(lambda: "Spark: starting" in starting.output, 30, "it starts Spark")
         assert starting.stop() == 0, "also while it starts"
-        late = group.start()
-        until(lambda: "Wheels: taking over" in late.output, 60, "its wheels take over")
-        assert late.stop() == 0, "also while its wheels take over"
-    traffic.settle(group.start().up())
+        shutil.rmtree(group.settings.book_folder)
+    again = group.start().up()
+    assert "building it from Kafka (there is none yet)" in again.output
+    traffic.settle(again)
+
+
+@pytest.mark.long
+def test_sigterm_while_the_wheels_take_over(group: Group, scheduler: Scheduler) -> None:
+    assert scheduler.stop() == 0
+    late = group.start()
+    until(lambda: "Wheels: taking over" in late.output, 60, "its wheels take over")
+    assert late.stop() == 0

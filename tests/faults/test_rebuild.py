@@ -9,6 +9,8 @@ import pytest
 from engine import Group, Scheduler, now
 from waiting import until
 
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]  # a deleted and a truncated book: also in test_crashes
+
 HOUR_MS = 3_600_000
 
 
@@ -80,7 +82,7 @@ def uncommitted(group: Group) -> set[str]:
     return {file.name for file in table(group).glob("*.parquet")} - known
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(4, marks=[pytest.mark.long, pytest.mark.timeout(300)])])
+@pytest.mark.parametrize("kills", [1, 4])
 def test_a_crash_in_the_middle_of_a_merge(kills: int, group: Group, scheduler: Scheduler) -> None:
     asked = Asked(group, f"merge{kills}")
     for kill in range(kills):
@@ -130,13 +132,7 @@ def old_book(group: Group, earlier: Path) -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    [
-        truncate_data,
-        *(
-            pytest.param(other, marks=pytest.mark.long)
-            for other in (truncate_log, delete, delete_checkpoint, old_checkpoint, old_book)
-        ),
-    ],
+    [truncate_data, truncate_log, delete, delete_checkpoint, old_checkpoint, old_book],
     ids=lambda damage: damage.__name__,
 )
 def test_a_damaged_book(
@@ -165,7 +161,6 @@ def _copied(source: Path, to: Path) -> bool:
     return True
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("back", [False, True])
 def test_schedules_topics_come_and_go(back: bool, group: Group, scheduler: Scheduler) -> None:
     other = group.make_topic(f"{group.name}-other-{back}", config={"cleanup.policy": "compact"})

@@ -56,7 +56,6 @@ def test_a_signal_while_kafka_starts_ends_it_at_once(up: Application) -> None:
 
 def test_a_kafka_that_dies_while_spark_starts_is_said_and_is_no_success(up: Application) -> None:
     up.says("Spark: starting")
-    (kafka,) = [process for process in up.family() if "kafka.Kafka" in process.cmdline()]
-    kafka.kill()
+    up.child("java", "kafka.Kafka").kill()
     assert up.ended(60) == 1
     assert "embedded Kafka" in up.text.rpartition("Stopped")[2], "the last word is the reason"

@@ -133,5 +133,5 @@ def check_room(spark: SparkSession, slots: int) -> None:
     if (context.master or "").startswith("local") and context.defaultParallelism < slots:
         raise errors.UsageError(
             f"Spark's master {context.master} has {context.defaultParallelism} slots, and {slots} are needed: one for "
-            f"each wheel, more for the book and the pages. Take local[{slots + 1},{TASK_FAILURES}], or fewer SHARDS"
+            f"each wheel, more for the book and the pages. Take local[{slots},{TASK_FAILURES}], or fewer SHARDS"
         )
