@@ -13,6 +13,7 @@ from applications import Application, received, schedule
 from conftest import MakeTopic
 from waiting import until
 
+from almanac.book import read
 from almanac.broker import Broker
 from almanac.java import find
 
@@ -57,8 +58,9 @@ def test_it_fires_stops_in_order_and_names_its_jobs(
         application.says("Up:")
         schedule(broker, environ["SCHEDULES_TOPICS"], target, "fired", 0.5)
         assert received(broker, target, 1, 1, 30)[0].value() == b"fired"
-        turned = lambda: any((tmp_path / "book").glob("*/pages/2-*"))  # noqa: E731
-        until(turned, 60, "a page was turned")
+        until(lambda: any((tmp_path / "book").glob("*/pages/2-*")), 60, "a page was turned")
+        folder = str(tmp_path / "book" / environ["GROUP_ID"])
+        until(lambda: any(read.Reader(folder).position().offsets.values()), 60, "the book has read something")
         assert application.end(pid=application.child("python", told("--path")).pid) == 0
     assert "Stopped" in application.text
 
