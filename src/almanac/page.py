@@ -20,6 +20,7 @@ from almanac.record import Headers, Record
 
 BATCH_ROWS = 2_048
 BATCH_BYTES = 4 << 20  # payloads may be large: a batch is bounded by bytes too
+READY_ROWS, READY_BYTES = 50_000, 64 << 20  # decoded ahead in idle time: a burst fires what is ready at twice the pace
 
 Ledgers = dict[tuple[str, int], Ledger]
 Bury = Callable[[Entry, str, str], None]  # entry, reason, detail
@@ -87,6 +88,7 @@ class Cursor:
         self._since = since
         self._until: int | None = None
         self._ready: deque[Entry] = deque()
+        self._each = 0  # bytes of a row, as the last batch had them
         self._done = False
 
     def next_due(self) -> int | None:
@@ -114,9 +116,11 @@ class Cursor:
             self._ready.pop()
             self._done = True
 
-    def prepare(self, until: int, rows: int) -> bool:
-        """Reads one batch ahead if fewer than `rows` due before `until` are ready. Says whether it did."""
-        if self._done or len(self._ready) >= rows or (self._ready and self._ready[-1].due > until):
+    def prepare(self, until: int) -> bool:
+        """Reads one batch ahead if there is room for more that is due before `until`. Says whether it did."""
+        ready = len(self._ready)
+        full = ready >= READY_ROWS or ready * self._each >= READY_BYTES
+        if self._done or full or (ready and self._ready[-1].due > until):
             return False
         self._read()
         return True
@@ -126,6 +130,7 @@ class Cursor:
         if batch is None:
             self._done = True
             return
+        self._each = batch.nbytes // max(1, batch.num_rows)
         for mark, _, _, version, record in _rows(batch):
             ledger = self._ledgers.get((record.topic, record.partition))
             if mark is not None or ledger is None:

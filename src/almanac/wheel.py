@@ -172,7 +172,7 @@ class Wheel:
             self._fire(batch)
             self._poll(0)
             return
-        if self._live.cursor.prepare(now + PREPARE, 2 * self._options.fires):
+        if self._live.cursor.prepare(now + PREPARE):
             self._poll(0)
             return
         due = self._live.next_due()
