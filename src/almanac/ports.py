@@ -18,6 +18,7 @@ from almanac.outgoing import Outgoing
 from almanac.record import Record
 
 Source = tuple[str, int]  # topic, partition
+FULL = 5_000  # records of one poll: there may be more
 
 
 class Unsettled(AlmanacError):
@@ -64,7 +65,7 @@ class Tail(Protocol):
         """Read on from these offsets."""
 
     def poll(self, seconds: float) -> Sequence[Record | End]:
-        """What has come; waits up to `seconds` for the first."""
+        """What has come, `FULL` or a few more at a time; waits up to `seconds` for the first."""
 
     def high(self) -> dict[Source, int]:
         """The high watermarks, asked now (rule 1: not the last stable offsets)."""

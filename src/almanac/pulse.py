@@ -1,4 +1,4 @@
-"""The pulse of what a wheel relies on: its clock (rule 7), and its tail, which must show data or its end (rule 12)."""
+"""The pulse of what a wheel relies on: its clock (rule 7), and its tail, which must not be behind (rule 12)."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from almanac import ports
 from almanac.clock import Clock
 from almanac.ledger import Ledger
 
-STALLED = 5_000  # ms without a sign of life from a partition
+STALLED = 5_000  # ms that the tail of a partition may be behind
 CHECK = 200  # ms between looks
 
 
@@ -15,9 +15,9 @@ class Pulse:
 
     def __init__(self, ledgers: Mapping[ports.Source, Ledger], tail: ports.Tail, clock: Clock) -> None:
         self.trouble: str | None = None
-        self.shown: dict[ports.Source, float] = {}  # monotonic ms of the last sign of life
+        self.shown: dict[ports.Source, float] = {}  # monotonic ms: all that was there then is read
         self._ledgers, self._tail, self._clock = ledgers, tail, clock
-        self._stable: ports.Stable | None = None
+        self._answers: list[ports.Stable] = []  # the last ones, newest first
         self._hanging: dict[ports.Source, float] = {}
         self._checked = -1e18
 
@@ -28,10 +28,10 @@ class Pulse:
     def look(self, urgent: bool) -> bool:
         """Takes the newest answer for the ends; says whether `trouble` was looked at anew."""
         now = self._clock.monotonic()
-        self._ask(now)
         if not urgent and now - self._checked < CHECK:
             return False
         self._checked = now
+        self._ask(now)
         self.trouble = self._clock.check() or self._stalled(now)
         return True
 
@@ -42,20 +42,22 @@ class Pulse:
 
     def _ask(self, now: float) -> None:
         stable = self._tail.stable()
-        if stable is None or stable is self._stable:
-            return
-        self._stable = stable
+        if stable is not None and stable not in self._answers[:1]:
+            self._answers = [stable, *self._answers[:9]]
+            for source in self._ledgers:
+                if stable.stable.get(source, 0) >= stable.high.get(source, 0):
+                    self._hanging.pop(source, None)
+                else:
+                    self._hanging.setdefault(source, now)
         for source, ledger in self._ledgers.items():
-            end = stable.stable.get(source)
-            if end is not None and ledger.position >= end:
-                self.felt(source, stable.asked)
-            if (end or 0) >= stable.high.get(source, 0):
-                self._hanging.pop(source, None)
-            else:
-                self._hanging.setdefault(source, now)
+            # Records alone prove nothing: a tail that is seconds behind shows them too. Which end has it passed?
+            for answer in self._answers:
+                if ledger.position >= answer.stable.get(source, 1 << 62):
+                    self.felt(source, answer.asked)
+                    break
 
     def _stalled(self, now: float) -> str | None:
         for source in self._ledgers:
             if now - self.shown.get(source, -1e18) > STALLED:
-                return f"{source[0]}/{source[1]} has shown neither data nor its end for {STALLED // 1000} s"
+                return f"{source[0]}/{source[1]} was not read to its end for {STALLED // 1000} s"
         return None

@@ -15,7 +15,6 @@ from almanac.settings import Settings
 
 log = logging.getLogger("almanac.tail")
 
-MOST = 5_000  # records of one poll
 ASK = 1.0  # seconds between questions for the ends
 ANSWER, LOOK = 5.0, 1.0  # seconds
 
@@ -52,7 +51,9 @@ class KafkaTail:
         head = self._consumer.poll(seconds)
         if head is None:
             return []
-        return [found for message in (head, *self._consumer.consume(MOST, 0)) if (found := said(message)) is not None]
+        return [
+            found for message in (head, *self._consumer.consume(ports.FULL, 0)) if (found := said(message)) is not None
+        ]
 
     def high(self) -> dict[ports.Source, int]:
         """See ports.Tail."""

@@ -35,6 +35,7 @@ WINDOW = 2  # ms: what is due this close to each other is staged as one
 MISSED = 1_000  # ms behind: from here on the missed ones drain beside the live ones, not before them
 PREPARE = 10_000  # ms ahead that rows of a page are decoded in idle time
 REPORT = 1_000  # ms between reports
+DRAIN = 20  # full polls in a row
 SAY_AGAIN = 30_000  # ms after which the log is told once more why the wheel waits
 
 
@@ -180,12 +181,19 @@ class Wheel:
         self._poll(wait)
 
     def _poll(self, seconds: float) -> None:
-        felt = self._clock.monotonic()
-        staged, keep, shown = self._staged, self._keep, self._pulse.shown
-        for said in self._tail.poll(seconds):
+        """Reads what has come, all of it: what is fired next must not be judged by an old view."""
+        for _ in range(DRAIN):
+            found = self._tail.poll(seconds)
+            self._take(found)
+            if len(found) < ports.FULL:
+                return
+            seconds = 0
+
+    def _take(self, found: Sequence[Record | ports.End]) -> None:
+        staged, keep = self._staged, self._keep
+        for said in found:
             source = said[0], said[1]
             ledger = self.ledgers[source]
-            shown[source] = felt
             if type(said) is Record:
                 key = ledger.take(said, keep)
                 ledger.at_end = False

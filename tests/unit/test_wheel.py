@@ -1,5 +1,7 @@
 """The wheel on a log in memory: what it must do, one sentence a test."""
 
+from typing import Any
+
 import pytest
 from memory import START, TOPIC, Rig, Turning
 
@@ -279,6 +281,33 @@ def test_a_stalled_tail_pauses_the_wheel() -> None:
     assert wheel.wheel.status()["state"] == "paused"
     rig.kafka.log(TOPIC).stalled = False
     wheel.run_for(1_000)
+    assert wheel.wheel.status()["state"] == "firing"
+    assert rig.kafka.fired() == []
+
+
+@pytest.mark.rule(12)
+def test_a_tail_that_is_behind_pauses_the_wheel_though_it_shows_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    wheel = rig.wheel().begin()
+    rig.kafka.schedule(b"a", due(20_000), b"cancelled unseen")
+    wheel.run_for(1_000)
+    for number in range(40):
+        rig.kafka.schedule(b"x%d" % number, due(3_600_000))
+    rig.kafka.cancel(b"a")
+    poll, slow = wheel.tail.poll, [True]
+
+    def one_a_second(seconds: float) -> list[Any]:
+        if not slow[0]:
+            return poll(seconds)
+        rig.clock.time += 1_000
+        position = wheel.wheel.ledgers[TOPIC, 0].position
+        return [record for record in rig.kafka.read(TOPIC) if record.offset == position]
+
+    monkeypatch.setattr(wheel.tail, "poll", one_a_second)
+    wheel.run_for(30_000)
+    assert wheel.wheel.status()["state"] == "paused"
+    slow[0] = False
+    wheel.run_for(10_000)
     assert wheel.wheel.status()["state"] == "firing"
     assert rig.kafka.fired() == []
 
