@@ -7,6 +7,7 @@
     X  our repeat of a cancel     Kill,  of versions up to the one repeated, `ours`
     D  our disposal of garbage    Disposal
     G  anything else              Garbage: not a word, it neither updates nor cancels
+    H  a record of the future     Halt: the partition is read no further until an upgrade understands it
 
 A record of ours that came from another topic (mirrored, or the topic was made anew) carries another topic id. Its
 offsets mean nothing here, so it counts as what it would be without our headers.
@@ -51,7 +52,14 @@ class Garbage(NamedTuple):
     reason: str
 
 
-Said = Word | Kill | Disposal | Garbage
+class Halt(NamedTuple):
+    """A record that only a newer version of this program understands, and why."""
+
+    record: Record
+    reason: str
+
+
+Said = Word | Kill | Disposal | Garbage | Halt
 
 
 def read(record: Record, form: formats.Format, topic_id: str) -> Said:
@@ -66,11 +74,18 @@ def read(record: Record, form: formats.Format, topic_id: str) -> Said:
             # U+FFFD: the name was not UTF-8 (Spark's reader replaces it, librdkafka's raises)
             if name in CONTROL or "\ufffd" in name:
                 return _read_ours(record, form, topic_id)
-        if record.value is None:
-            return Kill(record.offset, False)
-        return Word(record.offset, record, form.decode(record), False)
+        return _read_theirs(record, form)
+    except formats.Incompatible as error:
+        return Halt(record, str(error))
     except Exception as error:  # rule 5: whatever goes wrong with one record makes that record garbage, never a crash
         return Garbage(record, str(error) or type(error).__name__)
+
+
+def _read_theirs(record: Record, form: formats.Format) -> Said:
+    if record.value is not None or form.speaks(record):
+        return Word(record.offset, record, form.decode(record), False)
+    acks = form.acknowledged(record)
+    return Kill(record.offset if acks is None else min(acks, record.offset), False)
 
 
 def _read_ours(record: Record, form: formats.Format, topic_id: str) -> Said:
@@ -78,19 +93,16 @@ def _read_ours(record: Record, form: formats.Format, topic_id: str) -> Said:
         raise formats.Invalid("a header's name is not UTF-8")
     named = first(record.headers)
     foreign = named.get(TOPIC_ID) not in (None, topic_id.encode())
-    if record.value is None:
-        if foreign:
-            return Kill(record.offset, False)
+    if record.value is None and not foreign:
         if ACKS in named:
             return Kill(min(_number(named, ACKS), record.offset), True)
         if DISPOSES in named:
             return Disposal(_number(named, DISPOSES))
-        if VERSION in named:
+        if VERSION in named and not form.speaks(record):
             return Kill(min(_number(named, VERSION), record.offset), True)
-        return Kill(record.offset, False)
     original = record._replace(headers=stripped(record.headers))
     if foreign or VERSION not in named:
-        return Word(record.offset, original, form.decode(original), False)
+        return _read_theirs(original, form)
     version = min(_number(named, VERSION), record.offset)
     original = original._replace(offset=version, timestamp=_number(named, TIMESTAMP))
     return Word(version, original, form.decode(original), True)

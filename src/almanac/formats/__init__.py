@@ -5,6 +5,7 @@ returns). What is common to all formats (null values, our own headers, versions)
 """
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
@@ -18,6 +19,10 @@ class Invalid(ValueError):
     """The record is not a schedule; the message says which part of it is wrong and what was there."""
 
 
+class Incompatible(Exception):
+    """The record is newer than this program: nothing after it can be judged. Its partition halts."""
+
+
 class Schedule(NamedTuple):
     """What a format reads out of a record: when, and exactly what reaches the target."""
 
@@ -28,6 +33,7 @@ class Schedule(NamedTuple):
     value: bytes | None
     headers: Headers
     grace: int | None  # ms that due may lie before the record's timestamp; None: never outdated
+    hashed: int | None = None  # the partition is this modulo the target's number of partitions
 
 
 class Format(Protocol):
@@ -36,7 +42,13 @@ class Format(Protocol):
     name: str
 
     def decode(self, record: Record) -> Schedule:
-        """The schedule that a record (with a value) stands for. Raises Invalid."""
+        """The schedule that a record stands for. Raises Invalid, Incompatible."""
+
+    def speaks(self, record: Record) -> bool:
+        """Is this record a schedule although its value is null? Otherwise it cancels or acknowledges."""
+
+    def acknowledged(self, record: Record) -> int | None:
+        """The version that this null-valued record of the format's own program acknowledges; None: it cancels."""
 
     def tombstone(self, record: Record) -> Headers:
         """The headers that the format's own users expect on the tombstone of a fired schedule."""
@@ -50,13 +62,62 @@ def legal_topic(name: bytes) -> str | None:
     return None
 
 
+# What every format checks alike.
+
+
+def check_id(record: Record) -> None:
+    """Raises Invalid if the record has no id."""
+    if not record.key:
+        raise Invalid("the id (the record's key) is empty; each schedule needs one")
+
+
+def due_ms(due: int, what: str) -> int:
+    """The due time if it is one. `what` names where it was found."""
+    if due < 0:
+        raise Invalid(f"{what} is negative: {due}")
+    if due > LAST_DUE:
+        raise Invalid(f"{what} lies after the year 9999: {due}")
+    return due
+
+
+def target(name: bytes | None, what: str) -> str:
+    """The target topic if its name is legal."""
+    topic = legal_topic(name or b"")
+    if topic is None:
+        raise Invalid(f"{what} is not a legal topic name: {shown(name)}")
+    return topic
+
+
+def number(named: dict[str, bytes | None], name: str) -> int:
+    """A header that holds a whole number."""
+    if name not in named:
+        raise Invalid(f"header {name} is missing")
+    text = named[name]
+    # 12 digits of seconds reach beyond the last year; the bound keeps int() of a megabyte of digits away
+    if not text or not text.isdigit() or len(text) > 12:
+        raise Invalid(f"header {name} is not a whole, positive number: {shown(text)}")
+    return int(text)
+
+
+def shown(value: bytes | None) -> str:
+    """Bytes as an error shows them."""
+    return "null" if value is None else repr(value[:80].decode("utf-8", "backslashreplace"))
+
+
 def named(name: str, grace: int = 0) -> Format:
     """The format of that name; `grace` in ms."""
-    from almanac.formats import etf1
+    from almanac.formats import auto, etf1, karafka, sky_avro, sky_json
 
-    if name in ("auto", "etf1"):
-        return etf1.Etf1(grace)
-    raise LookupError(f"unknown format {name!r}; known: {', '.join(NAMES)}")
+    makers: dict[str, Callable[[], Format]] = {
+        "auto": lambda: auto.Auto(grace),
+        "etf1": lambda: etf1.Etf1(grace),
+        "karafka": karafka.Karafka,
+        "sky-avro": sky_avro.SkyAvro,
+        "sky-json": sky_json.SkyJson,
+    }
+    if name not in makers:
+        raise LookupError(f"unknown format {name!r}; known: {', '.join(NAMES)}")
+    return makers[name]()
 
 
-NAMES = ("auto", "etf1")
+NAMES = ("auto", "etf1", "karafka", "sky-avro", "sky-json")

@@ -19,25 +19,29 @@ class Etf1:
 
     def decode(self, record: Record) -> formats.Schedule:
         """See formats.Format."""
-        key = record.key
-        if not key:
-            raise formats.Invalid("the id (the record's key) is empty; each schedule needs one")
+        formats.check_id(record)
         headers = record.headers
         named = first(headers)
         due = _due(named)
         name = named.get(TOPIC)
         if name is None:
             raise formats.Invalid(f"header {TOPIC} is missing; it names the topic to deliver to")
-        target = formats.legal_topic(name)
-        if target is None:
-            raise formats.Invalid(f"header {TOPIC} is not a legal topic name: {_shown(name)}")
+        target = formats.target(name, f"header {TOPIC}")
         out = [
             *headers,
             ("scheduler-timestamp", b"%d" % (record.timestamp // 1000)),
-            ("scheduler-key", key),
+            ("scheduler-key", record.key),
             ("scheduler-topic", record.topic.encode()),
         ]
         return formats.Schedule(due, target, named.get(KEY), -1, record.value, out, self._grace)
+
+    def speaks(self, record: Record) -> bool:
+        """See formats.Format."""
+        return False
+
+    def acknowledged(self, record: Record) -> int | None:
+        """See formats.Format."""
+        return None
 
     def tombstone(self, record: Record) -> Headers:
         """Ours alone: the peer copies all headers into it and nobody reads them."""
@@ -51,12 +55,8 @@ def _due(named: dict[str, bytes | None]) -> int:
     text = named[name]
     # 15 digits hold every allowed value; the bound keeps int() of a megabyte of digits away
     if not text or not text.isdigit() or len(text) > 15:
-        raise formats.Invalid(f"header {name} is not a whole, positive number: {_shown(text)}")
+        raise formats.Invalid(f"header {name} is not a whole, positive number: {formats.shown(text)}")
     due = int(text) * factor
     if due > formats.LAST_DUE:
-        raise formats.Invalid(f"header {name} lies after the year 9999: {_shown(text)}")
+        raise formats.Invalid(f"header {name} lies after the year 9999: {formats.shown(text)}")
     return due
-
-
-def _shown(value: bytes | None) -> str:
-    return "null" if value is None else repr(value[:80].decode("utf-8", "backslashreplace"))

@@ -1,0 +1,71 @@
+"""`karafka`: the payload is the value; time, target and the record's own kind stand in the headers."""
+
+import binascii
+
+from almanac import formats
+from almanac.record import Headers, Record, first
+
+VERSION, TYPE = "schedule_schema_version", "schedule_source_type"
+EPOCH, TOPIC = "schedule_target_epoch", "schedule_target_topic"
+KEY, PARTITION, PARTITION_KEY = "schedule_target_key", "schedule_target_partition", "schedule_target_partition_key"
+SOURCE_OFFSET = "schedule_source_offset"
+KNOWN = (1, 0, 0)  # the newest schema that is understood here
+
+
+class Karafka:
+    """A null payload is allowed: what a record is, its `schedule_source_type` says."""
+
+    name = "karafka"
+
+    def decode(self, record: Record) -> formats.Schedule:
+        """See formats.Format."""
+        formats.check_id(record)
+        named = first(record.headers)
+        _check_version(named)
+        if named.get(TYPE) != b"schedule":
+            raise formats.Invalid(f"header {TYPE} of a record with a payload is not schedule: {_text(named, TYPE)}")
+        due = formats.due_ms(1000 * formats.number(named, EPOCH), f"header {EPOCH}")
+        if TOPIC not in named:
+            raise formats.Invalid(f"header {TOPIC} is missing; it names the topic to deliver to")
+        target = formats.target(named[TOPIC], f"header {TOPIC}")
+        partition, by = -1, named.get(PARTITION_KEY)
+        if named.get(PARTITION) is not None:
+            partition = formats.number(named, PARTITION)
+        out: Headers = [
+            *record.headers,
+            ("schedule_source_topic", record.topic.encode()),
+            ("schedule_source_partition", b"%d" % record.partition),
+            (SOURCE_OFFSET, b"%d" % record.offset),
+            ("schedule_source_key", record.key),
+        ]
+        hashed = None if partition >= 0 or by is None else binascii.crc32(by)
+        return formats.Schedule(due, target, named.get(KEY), partition, record.value, out, None, hashed)
+
+    def speaks(self, record: Record) -> bool:
+        """See formats.Format."""
+        return first(record.headers).get(TYPE) == b"schedule"
+
+    def acknowledged(self, record: Record) -> int | None:
+        """See formats.Format."""
+        named = first(record.headers)
+        if named.get(TYPE) == b"tombstone" and SOURCE_OFFSET in named:
+            return formats.number(named, SOURCE_OFFSET)
+        return None
+
+    def tombstone(self, record: Record) -> Headers:
+        """See formats.Format."""
+        kept = [header for header in record.headers if header[0] not in (TYPE, SOURCE_OFFSET)]
+        return [*kept, (TYPE, b"tombstone"), (SOURCE_OFFSET, b"%d" % record.offset)]
+
+
+def _check_version(named: dict[str, bytes | None]) -> None:
+    text = (named.get(VERSION) or b"").decode("ascii", "replace")
+    parts = text.split(".")
+    if len(parts) != len(KNOWN) or not all(part.isdigit() and len(part) < 10 for part in parts):
+        raise formats.Invalid(f"header {VERSION} is not a version like 1.0.0: {_text(named, VERSION)}")
+    if tuple(map(int, parts)) > KNOWN:
+        raise formats.Incompatible(f"header {VERSION} is {text}; this version of Almanac understands up to 1.0.0")
+
+
+def _text(named: dict[str, bytes | None], name: str) -> str:
+    return formats.shown(named.get(name))

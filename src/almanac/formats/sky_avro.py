@@ -1,0 +1,61 @@
+"""`sky-avro`: the whole schedule is the record's value, in Avro's raw binary form (no registry framing)."""
+
+import io
+import json
+from importlib import resources
+from typing import Any
+
+import fastavro
+
+from almanac import formats
+from almanac.record import Headers, Record
+
+SCHEMA = (resources.files("almanac.formats") / "sky_avro.avsc").read_text()
+
+
+def _parsed(*without: str) -> Any:
+    schema = json.loads(SCHEMA)
+    schema["fields"] = [field for field in schema["fields"] if field["name"] not in without]
+    return fastavro.parse_schema(schema)
+
+
+_SHAPES = (_parsed(), _parsed("headers"))  # the newer one first: its beginning is the older one
+
+
+class SkyAvro:
+    """Fields `time` (ms), `topic`, `key`, `value`, `headers`; an older shape has no headers."""
+
+    name = "sky-avro"
+
+    def decode(self, record: Record) -> formats.Schedule:
+        """See formats.Format."""
+        formats.check_id(record)
+        said = _read(record.value or b"")
+        headers: Headers = list(said.get("headers", {}).items())
+        due = formats.due_ms(said["time"], "field time")
+        target = formats.target(said["topic"].encode(), "field topic")
+        return formats.Schedule(due, target, said["key"], -1, said["value"], headers, None)
+
+    def speaks(self, record: Record) -> bool:
+        """See formats.Format."""
+        return False
+
+    def acknowledged(self, record: Record) -> int | None:
+        """See formats.Format."""
+        return None
+
+    def tombstone(self, record: Record) -> Headers:
+        """See formats.Format."""
+        return [("schedule:expired", b"true")]
+
+
+def _read(value: bytes) -> dict[str, Any]:
+    for shape in _SHAPES:
+        file = io.BytesIO(value)
+        try:
+            said: Any = fastavro.schemaless_reader(file, shape, None)
+        except Exception:  # wherever the bytes lead fastavro: EOFError, IndexError, UnicodeDecodeError, OverflowError
+            continue
+        if file.tell() == len(value):
+            return dict(said)
+    raise formats.Invalid(f"the value is not a schedule in Avro: {len(value)} bytes, {formats.shown(value)}")

@@ -1,0 +1,66 @@
+"""`sky-json`: the whole schedule is the record's value, a JSON object whose binary fields are base64."""
+
+import base64
+import binascii
+import json
+from typing import Any
+
+from almanac import formats
+from almanac.record import Headers, Record
+
+
+class SkyJson:
+    """Fields `time` (ms), `topic`, `key`, `value` (may be null), optional `headers`."""
+
+    name = "sky-json"
+
+    def decode(self, record: Record) -> formats.Schedule:
+        """See formats.Format."""
+        formats.check_id(record)
+        said = _read(record.value or b"")
+        time, topic = said.get("time"), said.get("topic")
+        if type(time) is not int:
+            raise formats.Invalid(f"field time is not a whole number: {json.dumps(time)[:80]}")
+        if type(topic) is not str:
+            raise formats.Invalid(f"field topic is not a text: {json.dumps(topic)[:80]}")
+        named = said.get("headers")
+        if named is not None and type(named) is not dict:
+            raise formats.Invalid(f"field headers is not an object: {json.dumps(named)[:80]}")
+        headers: Headers = [(name, _bytes(text, f"header {name}")) for name, text in (named or {}).items()]
+        value = said.get("value")
+        return formats.Schedule(
+            formats.due_ms(time, "field time"), formats.target(topic.encode(), "field topic"),
+            _bytes(said.get("key"), "field key"), -1, None if value is None else _bytes(value, "field value"),
+            headers, None,
+        )  # fmt: skip
+
+    def speaks(self, record: Record) -> bool:
+        """See formats.Format."""
+        return False
+
+    def acknowledged(self, record: Record) -> int | None:
+        """See formats.Format."""
+        return None
+
+    def tombstone(self, record: Record) -> Headers:
+        """See formats.Format."""
+        return [("schedule:expired", b"true")]
+
+
+def _read(value: bytes) -> dict[str, Any]:
+    try:
+        said = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise formats.Invalid(f"the value is not JSON: {error}; {formats.shown(value)}") from None
+    if type(said) is not dict:
+        raise formats.Invalid(f"the value is not a JSON object: {formats.shown(value)}")
+    return said
+
+
+def _bytes(text: object, what: str) -> bytes:
+    if type(text) is not str:
+        raise formats.Invalid(f"{what} is not base64: {json.dumps(text)[:80]}")
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise formats.Invalid(f"{what} is not base64: {text[:80]!r}") from None
