@@ -97,6 +97,7 @@ class Kafka:
         self.unknown: set[str] = set()  # topics that are not there
         self.offline: set[str] = set()  # topics nobody answers for
         self.away = False
+        self.partitions: dict[str, int] = {}  # of targets
         self.limits: dict[str, int] = {}  # bytes a record of that topic may have
 
     def log(self, topic: str, partition: int = 0) -> Log:
@@ -264,6 +265,9 @@ class MemoryWriter:
         self.send(records)
         self.commit()
         return {}
+
+    def partitions(self, topic: str) -> int:
+        return self._kafka.partitions.get(topic, 1)
 
     def offline(self, topic: str) -> bool:
         return topic in self._kafka.offline

@@ -59,6 +59,7 @@ class Ledger:
         self.format = form
         self.position = 0  # everything below is read
         self.at_end = False  # and there was nothing more to read
+        self.halted: str | None = None  # why nothing more is read, and nothing fired: an upgrade is needed
         self.page_offset = 0  # the page in use speaks for everything below
         self.net = 0  # pending schedules more (or fewer) than the book had at the page's offsets, as far as is known
         self._nets: list[tuple[int, int]] = [(0, 0)]  # positions, and `net` there
@@ -99,7 +100,13 @@ class Ledger:
 
         Returns the key if its state changed (rule 11: a staged message of that key must be stopped).
         """
+        if self.halted is not None:
+            return None
         said = words.read(record, self.format, self.topic_id)
+        if type(said) is words.Halt:
+            self.halted = f"offset {record.offset}: {said.reason}"
+            self.position = record.offset
+            return None
         self.position = record.offset + 1
         key = record.key or b""
         if type(said) is words.Kill:
@@ -236,6 +243,7 @@ class Ledger:
         self.net = 0
         self._nets = [(offset, 0)]
         self.at_end = False
+        self.halted = None
         self.adrift.clear()
         self.garbage.clear()
         self._disposed.clear()

@@ -1,5 +1,6 @@
 """The records that a fire, a dead letter or a repeat consists of (WIRE: out). Pure: each returns what to send."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from almanac import words
@@ -17,10 +18,11 @@ class Outgoing(NamedTuple):
     headers: Headers
 
 
-def target(entry: Entry) -> Outgoing:
-    """What reaches the target topic."""
+def target(entry: Entry, partitions: Callable[[str], int]) -> Outgoing:
+    """What reaches the target topic; `partitions` says how many a topic has."""
     schedule = entry.schedule
-    return Outgoing(schedule.target, schedule.partition, schedule.key, schedule.value, schedule.headers)
+    partition = schedule.partition if schedule.hashed is None else schedule.hashed % partitions(schedule.target)
+    return Outgoing(schedule.target, partition, schedule.key, schedule.value, schedule.headers)
 
 
 def history(entry: Entry, topic: str, stub: bool = False) -> Outgoing:

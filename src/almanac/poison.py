@@ -121,7 +121,7 @@ class Ward:
         each = 3 if self._history else 2
         records: list[Outgoing] = []
         for entry in entries:
-            records += [outgoing.tombstone(entry), outgoing.target(entry)]
+            records += [outgoing.tombstone(entry), outgoing.target(entry, self._writer.partitions)]
             if self._history:
                 records.append(outgoing.history(entry, self._history, stub=brief))
         faults = self._writer.attempt(records)

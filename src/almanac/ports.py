@@ -108,6 +108,9 @@ class Writer(Protocol):
         -1 stands for the transaction itself.
         """
 
+    def partitions(self, topic: str) -> int:
+        """How many the topic has; 1 for one that is not known."""
+
     def offline(self, topic: str) -> bool:
         """Is some partition of the topic without a leader, or with too few replicas in sync to write to?"""
 

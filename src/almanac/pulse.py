@@ -57,7 +57,7 @@ class Pulse:
                     break
 
     def _stalled(self, now: float) -> str | None:
-        for source in self._ledgers:
-            if now - self.shown.get(source, -1e18) > STALLED:
+        for source, ledger in self._ledgers.items():
+            if not ledger.halted and now - self.shown.get(source, -1e18) > STALLED:
                 return f"{source[0]}/{source[1]} was not read to its end for {STALLED // 1000} s"
         return None

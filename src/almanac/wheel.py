@@ -148,7 +148,9 @@ class Wheel:
         # The high watermark, not the last stable offset: a foreign transaction may hold that below a tombstone.
         asked = self._clock.monotonic()
         ends = self._tail.high()
-        while self._stop is None and any(self.ledgers[source].position < end for source, end in ends.items()):
+        while self._stop is None and any(
+            self.ledgers[source].position < end and not self.ledgers[source].halted for source, end in ends.items()
+        ):
             self._poll(0.1)
             self._listen(pages=False)
             self._report_in_time()
@@ -197,9 +199,9 @@ class Wheel:
             if type(said) is Record:
                 key = ledger.take(said, keep)
                 ledger.at_end = False
-                if staged and key is not None and (ledger, key) in staged:
+                if staged and ((key is not None and (ledger, key) in staged) or ledger.halted):
                     self._stopped_keys = True
-            else:
+            elif not ledger.halted:
                 ledger.position = max(ledger.position, said[2])
                 ledger.at_end = True
 
@@ -240,6 +242,8 @@ class Wheel:
         good = []
         for entry in batch:
             grace = entry.schedule.grace
+            if entry.ledger.halted:
+                continue  # what comes after the record of the future may cancel it; an upgrade reads it again
             if grace is not None and entry.due < entry.record.timestamp - grace:
                 late = (entry.record.timestamp - entry.due) / 1000
                 self._chores.bury(entry, "outdated", f"due {late:.1f} s before it was written")
@@ -303,7 +307,7 @@ class Wheel:
 
     def _stage(self, batch: list[Entry]) -> list[outgoing.Outgoing]:
         """Writes what may be written before the due time; returns what must wait for it, ready to go."""
-        topic, early = self._options.history, self._options.early
+        topic, early, partitions = self._options.history, self._options.early, self._writer.partitions
         waiting: list[outgoing.Outgoing] = []
         now: list[outgoing.Outgoing] = []
         for entry in batch:
@@ -311,9 +315,9 @@ class Wheel:
                 now.append(outgoing.history(entry, topic))
             waiting.append(outgoing.tombstone(entry))  # before the target, which may be a schedules topic
             if early is not None and early(entry.schedule.target):
-                now.append(outgoing.target(entry))
+                now.append(outgoing.target(entry, partitions))
             else:
-                waiting.append(outgoing.target(entry))
+                waiting.append(outgoing.target(entry, partitions))
         self._writer.send(now)
         return waiting
 
@@ -458,6 +462,7 @@ class Wheel:
             "adrift": sum(len(ledger.adrift) for ledger in self.ledgers.values()),
             "quarantine": {target: len(kept.entries) for target, kept in self._ward.quarantine.items()},
             "hanging": self._pulse.hanging(),
+            "halted": [[t, p, ledger.halted] for (t, p), ledger in self.ledgers.items() if ledger.halted],
             **self.tally.report(),
         }
 

@@ -17,6 +17,7 @@ log = logging.getLogger("almanac.writer")
 ANSWER = 10.0  # seconds that a call may take
 TRIES = 5  # within them, to reach Kafka at all
 SLOW = 1.0  # seconds after which even a good answer to commit or abort is doubted (KAFKA-17754)
+COUNTED = 60.0  # seconds for which a target's number of partitions is believed
 PATIENCE = 3.0  # seconds that records may be on their way before Kafka is asked whether it is there at all
 
 # Errors that are the message's own: nothing but another message would help.
@@ -56,6 +57,7 @@ class KafkaWriter:
             queue_buffering_max_kbytes=1 << 20,
             error_cb=self._hear,
         )
+        self._counts: dict[str, tuple[int, float]] = {}  # partitions of targets, and when that was asked
         self._producer: Producer | None = None
         self._produce: Callable[..., None] = self._nobody
 
@@ -185,6 +187,18 @@ class KafkaWriter:
         if faults:
             self.abort()
         return faults
+
+    def partitions(self, topic: str) -> int:
+        """See ports.Writer."""
+        count, asked = self._counts.get(topic, (0, -COUNTED))
+        if time.monotonic() - asked > COUNTED:
+            try:
+                known = self._current.list_topics(topic, timeout=ANSWER).topics.get(topic)
+            except KafkaException as error:
+                raise _unsettled(error) from error
+            count = len(known.partitions) if known is not None else 0
+            self._counts[topic] = (count, time.monotonic())
+        return max(1, count)
 
     def offline(self, topic: str) -> bool:
         """See ports.Writer."""
