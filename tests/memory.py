@@ -425,6 +425,9 @@ class Rig:
             # rule 10: a book that stands before what the cleaner has reached is not trusted
             offsets[source] = min(log.stable, max(log.clean, (upto or {}).get(source, log.stable)))
             known = [r for r in log.committed() if r.offset < offsets[source]]
+            halts = [r.offset for r in known if isinstance(words.read(r, self.form, TOPIC_ID), words.Halt)]
+            offsets[source] = min([offsets[source], *halts])
+            known = [r for r in known if r.offset < offsets[source]]
             rows += [r for r in book(known, self.form) if r["mark"] or (r["due"] or 0) < due_before]
         return wheel.Opened(self.pages, MemoryPage(rows), offsets, due_before)
 
