@@ -1,27 +1,39 @@
 """What a wire format reads out of a record, as Spark SQL: the twin of the module of that name in `almanac.formats`.
 
-Each decoder is three expressions over the columns of a record (key, value, headers):
-`due` (bigint, ms), `target` (the topic's name) and `wrong` (null, or why the record is not a schedule).
+Each decoder is expressions over the columns of a record (key, value, headers): `due` (bigint, ms), `target` (the topic's
+name), `wrong` (null, or why the record is not a schedule), and what else a format may say. Header formats are written in
+SQL; where the value must be taken apart, Spark calls the module itself.
 """
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import arrow_udf
 
 from almanac import formats
-from almanac.formats import etf1
+from almanac.formats import etf1, karafka
+from almanac.record import Record
+
+
+NOTHING = "CAST(NULL AS STRING)"
 
 
 class Decoder(NamedTuple):
-    """A format in SQL: `texts` are read from the record, `due` from these, `wrong` from both.
+    """A format in SQL: `texts` are read from the record, `due` from these, the others from both.
 
     In steps, because Spark computes an expression again wherever it is used. `due` and `target` count only where
-    `wrong` is null.
+    `wrong` and `halts` are null. The columns of `texts` begin with the format's name: several stand side by side.
     """
 
     texts: Mapping[str, str]  # column -> expression over the record
     due: str
     target: str
     wrong: str
+    speaks: str = "false"  # is it a schedule although its value is null?
+    acks: str = NOTHING  # of a null value: the version that it acknowledges, as text
+    halts: str = NOTHING  # why only a newer version of this program understands it
 
 
 def literal(text: str) -> str:
@@ -54,31 +66,142 @@ def shown(text: str) -> str:
     return f"coalesce(concat('\\'', left({text}, 80), '\\''), 'null')"
 
 
+_NO_ID = "coalesce(octet_length(key), 0) = 0"
+_NO_ID_TEXT = "'the id (the record\\'s key) is empty; each schedule needs one'"
+
+
+def _illegal(target: str) -> str:
+    return rf"(NOT {target} RLIKE r'\A[a-zA-Z0-9._-]{{1,249}}\z' OR {target} IN ('.', '..'))"
+
+
 def _etf1() -> Decoder:
     texts = {
-        "when_ms": present(etf1.EPOCH_MS),
-        "when_s": present(etf1.EPOCH),
-        "when_text": f"CASE WHEN {present(etf1.EPOCH_MS)} THEN {text(etf1.EPOCH_MS)} ELSE {text(etf1.EPOCH)} END",
-        "target": text(etf1.TOPIC),
+        "etf1_ms": present(etf1.EPOCH_MS),
+        "etf1_s": present(etf1.EPOCH),
+        "etf1_when": f"CASE WHEN {present(etf1.EPOCH_MS)} THEN {text(etf1.EPOCH_MS)} ELSE {text(etf1.EPOCH)} END",
+        "etf1_target": text(etf1.TOPIC),
     }
-    due = f"({number('when_text', 15)}) * if(when_ms, 1, 1000)"
-    name = f"if(when_ms, '{etf1.EPOCH_MS}', '{etf1.EPOCH}')"
-    wrong = rf"""CASE
-        WHEN coalesce(octet_length(key), 0) = 0
-            THEN 'the id (the record\'s key) is empty; each schedule needs one'
-        WHEN NOT when_ms AND NOT when_s
+    due = f"({number('etf1_when', 15)}) * if(etf1_ms, 1, 1000)"
+    name = f"if(etf1_ms, '{etf1.EPOCH_MS}', '{etf1.EPOCH}')"
+    wrong = f"""CASE
+        WHEN {_NO_ID} THEN {_NO_ID_TEXT}
+        WHEN NOT etf1_ms AND NOT etf1_s
             THEN 'header {etf1.EPOCH} is missing; it says when, in seconds since 1970'
-        WHEN due IS NULL THEN concat('header ', {name}, ' is not a whole, positive number: ', {shown("when_text")})
+        WHEN due IS NULL THEN concat('header ', {name}, ' is not a whole, positive number: ', {shown("etf1_when")})
         WHEN due > {formats.LAST_DUE}
-            THEN concat('header ', {name}, ' lies after the year 9999: ', {shown("when_text")})
-        WHEN target IS NULL THEN 'header {etf1.TOPIC} is missing; it names the topic to deliver to'
-        WHEN NOT target RLIKE r'\A[a-zA-Z0-9._-]{{1,249}}\z' OR target IN ('.', '..')
-            THEN concat('header {etf1.TOPIC} is not a legal topic name: ', {shown("target")})
+            THEN concat('header ', {name}, ' lies after the year 9999: ', {shown("etf1_when")})
+        WHEN etf1_target IS NULL THEN 'header {etf1.TOPIC} is missing; it names the topic to deliver to'
+        WHEN {_illegal("etf1_target")}
+            THEN concat('header {etf1.TOPIC} is not a legal topic name: ', {shown("etf1_target")})
         END"""
-    return Decoder(texts, due, "target", wrong)
+    return Decoder(texts, due, "etf1_target", wrong)
 
 
-_DECODERS: Mapping[str, Decoder] = {"auto": _etf1(), "etf1": _etf1()}
+def _karafka() -> Decoder:
+    named = {
+        "version": karafka.VERSION, "type": karafka.TYPE, "epoch": karafka.EPOCH, "target": karafka.TOPIC,
+        "partition": karafka.PARTITION, "source": karafka.SOURCE_OFFSET,
+    }  # fmt: skip
+    texts = {f"karafka_{column}": text(name) for column, name in named.items()}
+    texts |= {f"karafka_has_{column}": present(named[column]) for column in ("epoch", "target", "source")}
+    good_version = r"coalesce(karafka_version RLIKE r'\A[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}\z', false)"
+    part = [f"CAST(split_part(karafka_version, '.', {number}) AS BIGINT)" for number in (1, 2, 3)]
+    newer = f"({part[0]} > 1 OR {part[0]} = 1 AND ({part[1]} > 0 OR {part[2]} > 0))"
+    no_number = "is not a whole, positive number: "
+    wrong = f"""CASE
+        WHEN {_NO_ID} THEN {_NO_ID_TEXT}
+        WHEN NOT {good_version}
+            THEN concat('header {karafka.VERSION} is not a version like 1.0.0: ', {shown("karafka_version")})
+        WHEN NOT karafka_type <=> 'schedule'
+            THEN concat('header {karafka.TYPE} of a record with a payload is not schedule: ', {shown("karafka_type")})
+        WHEN NOT karafka_has_epoch THEN 'header {karafka.EPOCH} is missing'
+        WHEN due IS NULL THEN concat('header {karafka.EPOCH} {no_number}', {shown("karafka_epoch")})
+        WHEN due > {formats.LAST_DUE} THEN concat('header {karafka.EPOCH} lies after the year 9999: ', due)
+        WHEN NOT karafka_has_target THEN 'header {karafka.TOPIC} is missing; it names the topic to deliver to'
+        WHEN karafka_target IS NULL OR {_illegal("karafka_target")}
+            THEN concat('header {karafka.TOPIC} is not a legal topic name: ', {shown("karafka_target")})
+        WHEN karafka_partition IS NOT NULL AND ({number("karafka_partition", 12)}) IS NULL
+            THEN concat('header {karafka.PARTITION} {no_number}', {shown("karafka_partition")})
+        WHEN CAST(karafka_partition AS BIGINT) > {formats.LAST_PARTITION}
+            THEN concat('header {karafka.PARTITION} is no partition: ', karafka_partition)
+        END"""
+    return Decoder(
+        texts,
+        due=f"({number('karafka_epoch', 12)}) * 1000",
+        target="karafka_target",
+        wrong=wrong,
+        speaks="karafka_type <=> 'schedule'",
+        acks="CASE WHEN karafka_type <=> 'tombstone' AND karafka_has_source THEN coalesce(karafka_source, '') END",
+        halts=f"""CASE WHEN NOT {_NO_ID} AND {good_version} AND {newer} THEN
+            concat('header {karafka.VERSION} is ', karafka_version, '; this version of Almanac understands up to 1.0.0')
+            END""",
+    )
+
+
+def _in_python(name: str) -> Decoder:
+    """A format whose whole schedule is the value: read by the very code that the wheels use (see `register`)."""
+    column = name.replace("-", "_")
+    wrong = f"CASE WHEN {_NO_ID} THEN {_NO_ID_TEXT} ELSE {column}.wrong END"
+    return Decoder({column: f"{_function(name)}(value)"}, f"{column}.due", f"{column}.target", wrong)
+
+
+def _function(name: str) -> str:
+    return f"almanac_{name.replace('-', '_')}"
+
+
+def register(spark: SparkSession) -> None:
+    """Makes the formats that are read in Python known to the session. Cheap: nothing runs yet."""
+    for name in IN_PYTHON:
+        spark.udf.register(_function(name), _reader(name))
+
+
+def _reader(name: str) -> Any:
+    @arrow_udf("due bigint, target string, wrong string")
+    def read(values: pa.Array) -> pa.Array:
+        form = formats.named(name)
+        rows: list[dict[str, Any] | None] = []
+        for value in values.to_pylist():
+            if value is None:
+                rows.append(None)
+                continue
+            try:
+                said = form.decode(Record("", 0, 0, 0, b"-", value, []))
+                rows.append({"due": said.due, "target": said.target})
+            except Exception as error:  # rule 5, as in `words.read`
+                rows.append({"wrong": str(error) or type(error).__name__})
+        return pa.array(rows, _READ)
+
+    return read
+
+
+_READ = pa.struct([("due", pa.int64()), ("target", pa.string()), ("wrong", pa.string())])
+IN_PYTHON = ("sky-avro", "sky-json")
+
+
+def _choose(cases: Sequence[tuple[str, Decoder]]) -> Decoder:
+    """One decoder of several: the first whose condition holds."""
+
+    def of(part: str) -> str:
+        return f"CASE {' '.join(f'WHEN {when} THEN {getattr(decoder, part)}' for when, decoder in cases)} END"
+
+    texts = {column: text for _, decoder in cases for column, text in decoder.texts.items()}
+    speaks, halts = of("speaks"), of("halts")
+    return Decoder(
+        texts, of("due"), of("target"), of("wrong"),
+        "false" if all(decoder.speaks == "false" for _, decoder in cases) else f"coalesce({speaks}, false)",
+        of("acks"), NOTHING if all(decoder.halts == NOTHING for _, decoder in cases) else halts,
+    )  # fmt: skip
+
+
+def _auto() -> Decoder:
+    is_karafka = f"{present(karafka.VERSION)} OR {present(karafka.TYPE)}"
+    chosen = _choose([("auto_karafka", _karafka()), ("true", _etf1())])
+    return chosen._replace(texts={**chosen.texts, "auto_karafka": is_karafka})
+
+
+_DECODERS: Mapping[str, Decoder] = {
+    "auto": _auto(), "etf1": _etf1(), "karafka": _karafka(), **{name: _in_python(name) for name in IN_PYTHON},
+}  # fmt: skip
 
 
 def named(name: str) -> Decoder:
@@ -91,17 +214,14 @@ def named(name: str) -> Decoder:
 def by_topic(names: Mapping[str, str]) -> Decoder:
     """One decoder for records of several topics, each with its own format ({topic: format's name})."""
     known = sorted(set(names.values()))
-    decoders = {name: named(name) for name in known}
-    first = decoders[known[0]]
-    if all(decoder == first for decoder in decoders.values()):
-        return first
-
-    def choose(part: int) -> str:
-        cases = []
-        for name, decoder in decoders.items():
-            topics = ", ".join(literal(topic) for topic, each in names.items() if each == name)
-            cases.append(f"WHEN topic IN ({topics}) THEN {decoder[part]}")
-        return f"CASE {' '.join(cases)} END"
-
-    texts = {column: text for decoder in decoders.values() for column, text in decoder.texts.items()}
-    return Decoder(texts, choose(1), choose(2), choose(3))
+    if len(known) == 1:
+        return named(known[0])
+    cases = []
+    for name in known:
+        topics = f"topic IN ({', '.join(literal(topic) for topic, each in names.items() if each == name)})"
+        decoder = named(name)
+        if name in IN_PYTHON:  # Spark runs a function of Python for every row, whatever stands around it
+            (column,) = decoder.texts
+            decoder = decoder._replace(texts={column: f"{_function(name)}(CASE WHEN {topics} THEN value END)"})
+        cases.append((topics, decoder))
+    return _choose(cases)

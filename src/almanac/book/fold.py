@@ -1,7 +1,7 @@
 """What a batch of records says about each key, in Spark SQL: the twin of `almanac.words` and `almanac.ledger`.
 
     records   as Kafka has them: topic, partition, offset, timestamp (ms), key, value, headers
-      v  say      one row per record: its kind (S R C T X D G, see `almanac.words`) and what it says
+      v  say      one row per record: its kind (S R C T X D G H, see `almanac.words`) and what it says
       v  fold     one row per key: the highest version, the highest kill, the last record (rules 3 and 4);
                   one row per garbage record (rule 5)
     news      what the book's MERGE takes
@@ -61,17 +61,20 @@ def say(records: DataFrame, decoder: decoders.Decoder, topic_ids: Mapping[str, s
     numbers = ", ".join(
         f"{decoders.number(f'ours.{name}', 18)} AS {name}" for name in ("acks", "disposes", "version", "timestamp")
     )
-    kind = """CASE
+    ours_here = "ours IS NOT NULL AND NOT ours.foreign"
+    kind = f"""CASE
         WHEN unreadable THEN 'G'
-        WHEN value IS NULL THEN CASE
-            WHEN ours IS NULL OR ours.foreign THEN 'C'
-            WHEN ours.has_acks THEN if(number.acks IS NULL, 'G', 'T')
-            WHEN ours.has_disposes THEN if(number.disposes IS NULL, 'G', 'D')
-            WHEN ours.has_version THEN if(number.version IS NULL, 'G', 'X')
+        WHEN value IS NULL AND {ours_here} AND ours.has_acks THEN if(number.acks IS NULL, 'G', 'T')
+        WHEN value IS NULL AND {ours_here} AND ours.has_disposes THEN if(number.disposes IS NULL, 'G', 'D')
+        WHEN value IS NULL AND NOT speaks THEN CASE
+            WHEN {ours_here} AND ours.has_version THEN if(number.version IS NULL, 'G', 'X')
+            WHEN acks IS NOT NULL AND their_acks IS NULL THEN 'G'
             ELSE 'C' END
+        WHEN {ours_here} AND ours.has_version AND (number.version IS NULL OR number.timestamp IS NULL) THEN 'G'
+        WHEN halts IS NOT NULL THEN 'H'
         WHEN wrong IS NOT NULL THEN 'G'
-        WHEN ours IS NULL OR ours.foreign OR NOT ours.has_version THEN 'S'
-        ELSE if(number.version IS NULL OR number.timestamp IS NULL, 'G', 'R') END"""
+        WHEN {ours_here} AND ours.has_version THEN 'R'
+        ELSE 'S' END"""
 
     def bad(name: str, column: str) -> str:
         return f"concat('header {name} is not a whole number: ', {decoders.shown(f'ours.{column}')})"
@@ -81,7 +84,8 @@ def say(records: DataFrame, decoder: decoders.Decoder, topic_ids: Mapping[str, s
         WHEN unreadable THEN 'a header\\'s name is not UTF-8'
         WHEN value IS NULL AND ours.has_acks THEN {bad(words.ACKS, "acks")}
         WHEN value IS NULL AND ours.has_disposes THEN {bad(words.DISPOSES, "disposes")}
-        WHEN value IS NULL THEN {bad(words.VERSION, "version")}
+        WHEN value IS NULL AND NOT speaks AND ours.has_version AND NOT ours.foreign THEN {bad(words.VERSION, "version")}
+        WHEN value IS NULL AND NOT speaks THEN concat('acknowledges no whole number: ', {decoders.shown("acks")})
         WHEN ours.has_version AND NOT ours.foreign AND number.version IS NULL THEN {bad(words.VERSION, "version")}
         WHEN ours.has_version AND NOT ours.foreign AND number.timestamp IS NULL THEN {bad(words.TIMESTAMP, "timestamp")}
         ELSE wrong END"""
@@ -93,16 +97,25 @@ def say(records: DataFrame, decoder: decoders.Decoder, topic_ids: Mapping[str, s
         *(f"{expression} AS {column}" for column, expression in decoder.texts.items()),
     )  # fmt: skip
     numbered = f"CASE WHEN ours IS NOT NULL THEN struct({numbers}) END AS number"
-    due = texts.selectExpr("*", f"{decoder.due} AS due", numbered)
-    kinds = due.selectExpr("*", f"{decoder.wrong} AS wrong").selectExpr("*", f"{kind} AS kind")
+    due = texts.selectExpr("*", f"{decoder.due} AS due", f"{decoder.speaks} AS speaks", f"{decoder.acks} AS acks", numbered)
+    judged = due.selectExpr(
+        "*", f"{decoder.wrong} AS wrong", f"{decoder.halts} AS halts", f"{decoders.number('acks', 12)} AS their_acks"
+    )
+    kinds = judged.selectExpr("*", f"{kind} AS kind")
     return kinds.selectExpr(
         "topic", "partition", "offset", "key", "value", "kind", "number.disposes", "due", f"{decoder.target} AS target",
         "CASE kind WHEN 'S' THEN offset WHEN 'R' THEN least(number.version, offset) END AS version",
-        "CASE kind WHEN 'C' THEN offset WHEN 'T' THEN least(number.acks, offset) "
+        "CASE kind WHEN 'C' THEN least(their_acks, offset) WHEN 'T' THEN least(number.acks, offset) "
         "WHEN 'X' THEN least(number.version, offset) END AS kill",
         "if(kind = 'R', number.timestamp, timestamp) AS timestamp",
         "headers", "ours IS NOT NULL AND kind <> 'G' AS marked", f"{reason} AS reason",
     )  # fmt: skip
+
+
+def halts(said: DataFrame) -> dict[Partition, int]:
+    """The partitions with records of the future, each with the offset of the first."""
+    found = said.where("kind = 'H'").groupBy("topic", "partition").agg({"offset": "min"}).collect()
+    return {(row[0], row[1]): row[2] for row in found}
 
 
 def fold(said: DataFrame, complete: Offsets) -> DataFrame:

@@ -75,6 +75,7 @@ class Progress:
     batch_ms: int = 0
     behind: int = 0  # offsets between the book and the log's end
     at_ms: int = 0
+    halted: dict[fold.Partition, int] = field(default_factory=dict)  # partitions with a record of the future, and where
     error: str | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -148,6 +149,7 @@ class Ingest:
         self._checkpoint = ""
         self._begun: fold.Offsets = {}  # where the next batch begins
         self._most = 0  # offsets in a batch
+        self._halted: dict[fold.Partition, int] = {}  # partitions that are read no further, and where that is
         self._listener: Listener | None = None
 
     def catch_up(self) -> StreamingQuery:
@@ -176,7 +178,8 @@ class Ingest:
         self.close()
         self._listener = Listener(name, self.progress)
         spark.streams.addListener(self._listener)
-        self._begun, self._most = known, most
+        self._begun, self._most, self._halted = known, most, {}
+        decoders.register(spark)
         frame = self.source.frame(spark, known, {**options, "maxOffsetsPerTrigger": str(most)})
         writer = frame.writeStream.queryName(name)
         writer = writer.option("checkpointLocation", self._checkpoint).foreachBatch(self.take)
@@ -214,15 +217,18 @@ class Ingest:
         spark = records.sparkSession
         spark.sparkContext.setJobGroup("almanac book", f"almanac book, batch {batch}: fold and MERGE")
         since = int(time.time() * 1000)
-        ends = self._ends(batch)
+        ends = {**self._ends(batch), **self._halted}
         # Spark cuts a batch short of the log's end only where it would hold more than allowed.
         # (It rounds each partition's share down, so a batch that was cut may be a little smaller than that.)
         whole = sum(end - self._begun.get(each, 0) for each, end in ends.items()) < self._most - len(ends)
         known = self.book.offsets()
         if any(known.get(each, 0) < begun for each, begun in self._begun.items()):
             raise RuntimeError("the book was built anew meanwhile: this stream must begin where it ends")
-        self.book.take(records, ends, self._decoder, self.source.topic_ids, whole=whole, since_ms=since)
-        self._begun = ends
+        self._halted |= self.book.take(
+            records, ends, self._decoder, self.source.topic_ids, whole=whole, since_ms=since
+        )
+        self.progress.halted = dict(self._halted)
+        self._begun = {**ends, **self._halted}
         if next(self._merges) % TIDY_EVERY == 0:
             spark.sparkContext.setJobGroup("almanac book upkeep", "almanac book: OPTIMIZE and VACUUM")
             self.book.tidy()

@@ -118,17 +118,25 @@ class Book:
         *,
         whole: bool,
         since_ms: int | None = None,
-    ) -> None:
+    ) -> dict[fold.Partition, int]:
         """Folds a batch in, in one commit. Taking it twice, or one that overlaps what is known, changes nothing.
 
         `records` as the Kafka source gives them, `ends` the offset up to which they are complete, partition by
         partition. `whole`: these were the ends of the log when the batch was cut.
+
+        Returns the partitions that halt at a record of the future: they are taken up to it and no further.
         """
+        halted: dict[fold.Partition, int] = {}
+        if decoder.halts != decoders.NOTHING:
+            heard = records.where(_unread(self.offsets(), ends))
+            halted = fold.halts(fold.say(_heard(heard), decoder, topic_ids))
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 # rule 10: the offsets are read again before each attempt
-                self._take(records, ends, decoder, topic_ids, whole, since_ms or int(time.time() * 1000))
-                return
+                self._take(
+                    records, {**ends, **halted}, decoder, topic_ids, whole, since_ms or int(time.time() * 1000), halted
+                )
+                return halted
             except PySparkException as error:
                 if attempt == ATTEMPTS or not _conflict(error):
                     raise
@@ -142,18 +150,16 @@ class Book:
         topic_ids: Mapping[str, str],
         whole: bool,
         since_ms: int,
+        halted: fold.Offsets,
     ) -> None:
         position = self.position()
         known, complete = position.offsets, position.complete
-        heard = records.selectExpr(
-            "topic", "partition", "offset", "unix_millis(timestamp) AS timestamp", "key", "value",
-            "coalesce(headers, CAST(array() AS array<struct<key:string,value:binary>>)) AS headers",
-        ).where(_unread(known, ends))  # fmt: skip
-        folded = fold.fold(fold.say(heard, decoder, topic_ids), complete)
+        folded = fold.fold(fold.say(_heard(records).where(_unread(known, ends)), decoder, topic_ids), complete)
         rows = [
             # `kill` carries the offset that the batch was cut by (see MERGE)
             (topic, partition, bytearray(), fold.OFFSET, max(end, known.get((topic, partition), 0)),
-             known.get((topic, partition), -1), end if whole else complete.get((topic, partition), -1), since_ms,
+             known.get((topic, partition), -1),
+             end if whole and (topic, partition) not in halted else complete.get((topic, partition), -1), since_ms,
              topic_ids.get(topic))
             for (topic, partition), end in ends.items() if end >= known.get((topic, partition), 0)
         ]  # fmt: skip
@@ -162,13 +168,13 @@ class Book:
             "topic string, partition int, key binary, slot bigint, version bigint, kill bigint, last_offset bigint, "
             "timestamp bigint, topic_id string",
         )
-        news = folded.selectExpr("*", "CAST(NULL AS STRING) AS topic_id", f"{str(whole).lower()} AS whole")
+        news = folded.selectExpr("*", "CAST(NULL AS STRING) AS topic_id", f"{str(whole).lower()} AND {fold.by_partition(halted, -1)} < 0 AS whole")
         news = news.unionByName(offsets, allowMissingColumns=True)
         if known:
             self._merge(news)
         else:
             self._fill(news)
-        if whole and complete != known:
+        if whole and not halted and complete != known:
             # It was behind and is not any more: the dead rows have done their work.
             self.spark.sql(f"DELETE FROM {self.table} WHERE slot = {fold.WORD} AND NOT pending AND NOT adrift")
 
@@ -193,6 +199,13 @@ class Book:
             if not _conflict(error):
                 raise
             log.info("the book was written meanwhile, tidied up next time: %s", errors.brief(error))
+
+
+def _heard(records: DataFrame) -> DataFrame:
+    return records.selectExpr(
+        "topic", "partition", "offset", "unix_millis(timestamp) AS timestamp", "key", "value",
+        "coalesce(headers, CAST(array() AS array<struct<key:string,value:binary>>)) AS headers",
+    )  # fmt: skip
 
 
 def _unread(known: fold.Offsets, ends: fold.Offsets) -> str:

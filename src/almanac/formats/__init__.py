@@ -13,6 +13,7 @@ from almanac.record import Headers, Record
 
 # Spark's timestamps and ISO dates end with the year 9999: a later due time is garbage in every format.
 LAST_DUE = 253_402_300_799_999
+LAST_PARTITION = 2**31 - 1
 
 
 class Invalid(ValueError):

@@ -31,6 +31,8 @@ class Karafka:
         partition, by = -1, named.get(PARTITION_KEY)
         if named.get(PARTITION) is not None:
             partition = formats.number(named, PARTITION)
+            if partition > formats.LAST_PARTITION:
+                raise formats.Invalid(f"header {PARTITION} is no partition: {partition}")
         out: Headers = [
             *record.headers,
             ("schedule_source_topic", record.topic.encode()),
