@@ -128,8 +128,8 @@ class Book:
         """
         halted: dict[fold.Partition, int] = {}
         if decoder.halts != decoders.NOTHING:
-            heard = records.where(_unread(self.offsets(), ends))
-            halted = fold.halts(fold.say(_heard(heard), decoder, topic_ids))
+            unread = heard(records).where(_unread(self.offsets(), ends))
+            halted = fold.halts(fold.say(unread, decoder, topic_ids))
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 # rule 10: the offsets are read again before each attempt
@@ -154,7 +154,7 @@ class Book:
     ) -> None:
         position = self.position()
         known, complete = position.offsets, position.complete
-        folded = fold.fold(fold.say(_heard(records).where(_unread(known, ends)), decoder, topic_ids), complete)
+        folded = fold.fold(fold.say(heard(records).where(_unread(known, ends)), decoder, topic_ids), complete)
         rows = [
             # `kill` carries the offset that the batch was cut by (see MERGE)
             (topic, partition, bytearray(), fold.OFFSET, max(end, known.get((topic, partition), 0)),
@@ -201,7 +201,8 @@ class Book:
             log.info("the book was written meanwhile, tidied up next time: %s", errors.brief(error))
 
 
-def _heard(records: DataFrame) -> DataFrame:
+def heard(records: DataFrame) -> DataFrame:
+    """Records of the Kafka source as the fold wants them."""
     return records.selectExpr(
         "topic", "partition", "offset", "unix_millis(timestamp) AS timestamp", "key", "value",
         "coalesce(headers, CAST(array() AS array<struct<key:string,value:binary>>)) AS headers",

@@ -1,0 +1,91 @@
+"""Each wire format says the same to the book (Spark) as to the wheel (Python), whatever is in the record."""
+
+import base64
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from logs import TOPIC, TOPIC_ID, frame
+from pyspark.sql import SparkSession
+
+from almanac import formats, words
+from almanac.book import decoders, fold, table
+from almanac.record import Record
+
+VECTORS = Path(__file__).parents[1] / "vectors"
+FILES = ("etf1", "karafka", "sky-avro", "sky-json")
+ODD = (
+    None, b"", b"0", b"007", b" 1", b"1\n", b"+1", "\u0661".encode(), b"\xff", b"9" * 12, b"9" * 13, b"4294967296",
+    b"1.0", b"1.0.0", b"1.0.1", b"0.9.9", b"2.0.0", b"1.0.0.0", b"schedule", b"cancel", b"tombstone", b"a/b", b".", b"t" * 250,
+)  # fmt: skip
+
+
+def unpacked(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
+
+
+def golden() -> list[Record]:
+    found = []
+    for name in FILES:
+        for case in json.loads((VECTORS / f"{name}.json").read_text()):
+            of = case["record"]
+            headers = [(each, unpacked(value)) for each, value in of["headers"]]
+            found.append(Record(TOPIC, 0, of["offset"], of["timestamp_ms"], unpacked(of["key"]), unpacked(of["value"]), headers))
+    return found
+
+
+def mutated(chance: random.Random, record: Record) -> Record:
+    """Something in it is odd."""
+    headers, value = list(record.headers), record.value
+    for _ in range(chance.randint(1, 2)):
+        what = chance.choice("dhhhvvtekn")
+        if what in "dh" and headers:
+            at = chance.randrange(len(headers))
+            headers[at : at + 1] = [] if what == "d" else [(headers[at][0], chance.choice(ODD))]
+        elif what == "v" and value:
+            at = chance.randrange(len(value))
+            value = value[:at] + bytes([chance.randrange(256)]) + value[at + 1 :]
+        elif what == "t" and value:
+            value = value[: chance.randrange(len(value))]
+        elif what == "e":
+            value = (value or b"") + chance.choice((b"\x00", b" ", b"}", b"null"))
+        elif what == "k":
+            record = record._replace(key=chance.choice((b"", None, b"\x00")))
+        else:
+            value = None
+    return record._replace(headers=headers, value=value)
+
+
+def read(spark: SparkSession, name: str, records: list[Record]) -> dict[int, Any]:
+    decoders.register(spark)
+    heard = table.heard(frame(spark, records))
+    return {row.partition: row for row in fold.say(heard, decoders.named(name), {TOPIC: TOPIC_ID}).collect()}
+
+
+KINDS = {words.Halt: "H", words.Garbage: "G", words.Disposal: "D"}
+
+
+@pytest.mark.parametrize("name", formats.NAMES)
+@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 1 << 32))
+def test_spark_reads_every_record_as_python_does(spark: SparkSession, name: str, seed: int) -> None:
+    chance = random.Random(seed)
+    good = golden()
+    records = good + [mutated(chance, chance.choice(good)) for _ in range(600)]
+    records = [record._replace(partition=number) for number, record in enumerate(records)]
+    said = read(spark, name, records)
+    form = formats.named(name)
+    for record in records:
+        row, meant = said[record.partition], words.read(record, form, TOPIC_ID)
+        if isinstance(meant, words.Word):
+            wanted = ("R" if meant.ours else "S", meant.version, meant.schedule.due, meant.schedule.target)
+            assert (row.kind, row.version, row.due, row.target) == wanted, record
+        elif isinstance(meant, words.Kill):
+            assert row.kill == meant.version, record
+            assert (row.kind in "TX") == meant.ours, record
+        else:
+            assert row.kind == KINDS[type(meant)], (record, meant)
