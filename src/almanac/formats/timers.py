@@ -1,0 +1,44 @@
+"""`timers`: the key is the second it is due, the value a protobuf `Future` (timers.proto).
+
+Many requests share a key, and the topic is not compacted: requests are bridged into a native topic (see `bridge`).
+"""
+
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
+
+from almanac import formats
+from almanac.record import Record
+
+ID = "scheduler-id"  # a header with which the requester chooses the id, so as to cancel
+
+
+def _make() -> Any:
+    kinds = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="almanac/timers.proto", syntax="proto3")
+    shape = file.message_type.add(name="Future")
+    for number, (name, kind) in enumerate(
+        (("callBackTopic", kinds.TYPE_STRING), ("callBackKey", kinds.TYPE_STRING), ("callBack", kinds.TYPE_BYTES)), 1
+    ):
+        shape.field.add(name=name, number=number, type=kind, label=kinds.LABEL_OPTIONAL)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("Future"))
+
+
+Future = _make()
+
+
+def read(record: Record) -> formats.Schedule:
+    """What a request asks for. Raises Invalid."""
+    key = record.key or b""
+    if not key.isdigit() or len(key) > 12:
+        raise formats.Invalid(f"the key is not a second since 1970: {formats.shown(record.key)}")
+    due = formats.due_ms(1000 * int(key), "the key")
+    future = Future()
+    try:
+        future.ParseFromString(record.value or b"")
+    except (message.DecodeError, UnicodeDecodeError) as error:
+        raise formats.Invalid(f"the value is not a Future in protobuf: {error}") from None
+    target = formats.target(future.callBackTopic.encode(), "field callBackTopic")
+    return formats.Schedule(due, target, future.callBackKey.encode(), -1, future.callBack, [], None)
