@@ -132,7 +132,8 @@ Topic = Annotated[str, _checked(is_topic)]
 TopicOrOff = Annotated[str, _checked(lambda name: name == "" or is_topic(name))]
 # What follows # or ? is no part of a place: some of the libraries below would drop it, others would not.
 Place = Annotated[str, _checked(lambda place: not (_is_url(place) and set(place) & set("#?")))]
-Listen = Annotated[str, _checked(address)]
+# a bare port: how PROMETHEUS_SCRAPING_ENDPOINT_PORT is written
+Listen = Annotated[str, BeforeValidator(lambda v: f":{v}" if str(v).isdecimal() else v), _checked(address)]
 Seconds = Annotated[int, _measure(_SECONDS)]
 Milliseconds = Annotated[int, _measure({"ms": 1, "s": 1000})]
 Bytes = Annotated[int, _measure(_BYTES)]
@@ -158,7 +159,10 @@ class Settings(BaseModel):
 
     # The peer's names (etf1)
     bootstrap_servers: Annotated[str, BeforeValidator(_bootstrap)] = _field(
-        "localhost:9092", "Kafka to connect to", "host:port, several separated by commas"
+        "localhost:9092",
+        "Kafka to connect to",
+        "host:port, several separated by commas",
+        environment=("BOOTSTRAP_SERVERS", "KAFKA_BROKERS"),
     )
     schedules_topics: Annotated[tuple[TopicFormat, ...], BeforeValidator(_topic_formats)] = _field(
         (TopicFormat("schedules"),),
@@ -177,12 +181,13 @@ class Settings(BaseModel):
         "the scheduler's name: transactional ids, shard topic and book derive from it",
         "1 to 200 of the characters a-z A-Z 0-9 . _ - (a topic is named after it)",
         max_length=200,
+        environment=("GROUP_ID", "CONSUMER_GROUP_ID"),
     )
     metrics_http_addr: Listen = _field(
         ":8001",
         "where metrics are served, at /metrics",
         "host:port or :port",
-        environment=("METRICS_HTTP_ADDR", "METRICS_ADDR"),
+        environment=("METRICS_HTTP_ADDR", "METRICS_ADDR", "PROMETHEUS_SCRAPING_ENDPOINT_PORT"),
     )
     server_addr: Listen = _field(":8000", "where the REST interface is served", "host:port or :port")
     history_topic: TopicOrOff = _field("history", "gets a copy of all that fires", "a topic's name, or empty for none")

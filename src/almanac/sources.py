@@ -77,7 +77,20 @@ def _environment(environ: Mapping[str, str]) -> dict[str, _Found]:
             if value or (value is not None and name in _EMPTY_MEANS_OFF):
                 found[name] = _Found(value, variable, f"environment {variable}")
                 break
+    if "schedules_topics" not in found and (topics := _sky_topics(environ)):
+        found["schedules_topics"] = topics
     return found
+
+
+_SKY = {"SCHEDULE_TOPICS": "sky-avro", "JSON_SCHEDULE_TOPICS": "sky-json"}
+"""A peer names its topics by format; SCHEDULES_TOPICS says all that and more."""
+
+
+def _sky_topics(environ: Mapping[str, str]) -> _Found | None:
+    given = [variable for variable in _SKY if environ.get(variable)]
+    topics = [f"{name.strip()}={_SKY[variable]}" for variable in given for name in environ[variable].split(",") if name.strip()]
+    names = " and ".join(given)
+    return _Found(",".join(topics), names, f"environment {names}") if topics else None
 
 
 def _read(path: str, name: str) -> dict[Any, Any]:

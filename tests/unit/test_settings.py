@@ -338,3 +338,16 @@ def test_what_the_protocol_decides_wins_over_what_is_passed_through() -> None:
 def test_every_legal_topic_is_accepted(name: str) -> None:
     loaded = Settings.model_validate({"schedules_topics": name, "history_topic": "", "dead_letters_topic": f"{name}-d"})
     assert loaded.topics == (name,)
+
+
+def test_a_peers_own_names_are_understood() -> None:
+    environ = {
+        "KAFKA_BROKERS": "kafka:9092", "SCHEDULE_TOPICS": "expiry, later", "JSON_SCHEDULE_TOPICS": "web",
+        "CONSUMER_GROUP_ID": "kms", "PROMETHEUS_SCRAPING_ENDPOINT_PORT": "9095",
+    }  # fmt: skip
+    loaded = Settings.load({}, environ)
+    assert loaded.bootstrap_servers == "kafka:9092"
+    assert loaded.schedules_topics == (("expiry", "sky-avro"), ("later", "sky-avro"), ("web", "sky-json"))
+    assert loaded.origins["schedules_topics"] == "environment SCHEDULE_TOPICS and JSON_SCHEDULE_TOPICS"
+    assert (loaded.group_id, loaded.metrics_address.port) == ("kms", 9095)
+    assert Settings.load({}, {**environ, "SCHEDULES_TOPICS": "mine"}).topics == ("mine",)
