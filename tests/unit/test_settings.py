@@ -112,7 +112,7 @@ def test_units() -> None:
         ("SINCE_DELTA", "1"),
         ("GROUP_ID", "a/b"),
         ("GROUP_ID", "g" * 201),
-        ("METRICS_ADDR", "8001"),
+        ("METRICS_ADDR", "eight"),
         ("METRICS_ADDR", ":80010"),
         ("SERVER_ADDR", "::1:80"),
         ("HISTORY_TOPIC", ".."),
