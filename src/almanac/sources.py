@@ -88,7 +88,12 @@ _SKY = {"SCHEDULE_TOPICS": "sky-avro", "JSON_SCHEDULE_TOPICS": "sky-json"}
 
 def _sky_topics(environ: Mapping[str, str]) -> _Found | None:
     given = [variable for variable in _SKY if environ.get(variable)]
-    topics = [f"{name.strip()}={_SKY[variable]}" for variable in given for name in environ[variable].split(",") if name.strip()]
+    topics = [
+        f"{name.strip()}={_SKY[variable]}"
+        for variable in given
+        for name in environ[variable].split(",")
+        if name.strip()
+    ]
     names = " and ".join(given)
     return _Found(",".join(topics), names, f"environment {names}") if topics else None
 

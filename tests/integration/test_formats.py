@@ -20,7 +20,8 @@ VECTORS = Path(__file__).parents[1] / "vectors"
 FILES = ("etf1", "karafka", "sky-avro", "sky-json")
 ODD = (
     None, b"", b"0", b"007", b" 1", b"1\n", b"+1", "\u0661".encode(), b"\xff", b"9" * 12, b"9" * 13, b"4294967296",
-    b"1.0", b"1.0.0", b"1.0.1", b"0.9.9", b"2.0.0", b"1.0.0.0", b"schedule", b"cancel", b"tombstone", b"a/b", b".", b"t" * 250,
+    b"1.0", b"1.0.0", b"1.0.1", b"0.9.9", b"2.0.0", b"1.0.0.0", b"schedule", b"cancel", b"tombstone", b"a/b", b".",
+    b"t" * 250,
 )  # fmt: skip
 
 
@@ -34,7 +35,9 @@ def golden() -> list[Record]:
         for case in json.loads((VECTORS / f"{name}.json").read_text()):
             of = case["record"]
             headers = [(each, unpacked(value)) for each, value in of["headers"]]
-            found.append(Record(TOPIC, 0, of["offset"], of["timestamp_ms"], unpacked(of["key"]), unpacked(of["value"]), headers))
+            found.append(
+                Record(TOPIC, 0, of["offset"], of["timestamp_ms"], unpacked(of["key"]), unpacked(of["value"]), headers)
+            )
     return found
 
 

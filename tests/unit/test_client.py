@@ -19,9 +19,9 @@ contents = st.builds(
     topic=st.from_regex(r"[a-zA-Z0-9_-]{1,20}", fullmatch=True),
     key=st.binary(max_size=20),
     value=st.binary(min_size=1, max_size=50),
-    headers=st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=9).map("x{}".format), st.binary(max_size=9)).map(
-        lambda found: list(found.items())
-    ),
+    headers=st.dictionaries(
+        st.text(st.characters(codec="utf-8"), max_size=9).map("x{}".format), st.binary(max_size=9)
+    ).map(lambda found: list(found.items())),
 )
 ids = st.binary(min_size=1, max_size=20)
 times = st.integers(0, 10**9).map(lambda ms: NOW + timedelta(milliseconds=ms))
@@ -81,7 +81,7 @@ def test_cancels_are_null_values_of_the_id() -> None:
         (CONTENT._replace(value=b""), "x", NOW, client.NoValue),
         (CONTENT._replace(value=None), "x", NOW, client.NoValue),
         (CONTENT, "x", NOW - timedelta(seconds=1), client.InThePast),
-        (CONTENT, "x", datetime(2031, 1, 1), client.NotAware),
+        (CONTENT, "x", datetime(2031, 1, 1), client.NotAware),  # noqa: DTZ001 (that is the point)
     ],
 )
 def test_etf1_refuses(content: Message, id: str, at: datetime, refusal: type[Exception]) -> None:

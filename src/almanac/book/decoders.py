@@ -1,8 +1,8 @@
 """What a wire format reads out of a record, as Spark SQL: the twin of the module of that name in `almanac.formats`.
 
-Each decoder is expressions over the columns of a record (key, value, headers): `due` (bigint, ms), `target` (the topic's
-name), `wrong` (null, or why the record is not a schedule), and what else a format may say. Header formats are written in
-SQL; where the value must be taken apart, Spark calls the module itself.
+Each decoder is expressions over the columns of a record (key, value, headers): `due` (bigint, ms), `target` (the
+topic's name), `wrong` (null, or why the record is not a schedule), and what else a format may say. Header formats are
+written in SQL; where the value must be taken apart, Spark calls the module itself.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.functions import arrow_udf
+from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf  # `pyspark.sql.functions` has it without a stub
 
 from almanac import formats
 from almanac.formats import etf1, karafka
 from almanac.record import Record
-
 
 NOTHING = "CAST(NULL AS STRING)"
 
@@ -156,7 +155,7 @@ def register(spark: SparkSession) -> None:
 
 
 def _reader(name: str) -> Any:
-    @arrow_udf("due bigint, target string, wrong string")
+    @arrow_udf("due bigint, target string, wrong string", ArrowUDFType.SCALAR)
     def read(values: pa.Array) -> pa.Array:
         form = formats.named(name)
         rows: list[dict[str, Any] | None] = []

@@ -97,7 +97,9 @@ def say(records: DataFrame, decoder: decoders.Decoder, topic_ids: Mapping[str, s
         *(f"{expression} AS {column}" for column, expression in decoder.texts.items()),
     )  # fmt: skip
     numbered = f"CASE WHEN ours IS NOT NULL THEN struct({numbers}) END AS number"
-    due = texts.selectExpr("*", f"{decoder.due} AS due", f"{decoder.speaks} AS speaks", f"{decoder.acks} AS acks", numbered)
+    due = texts.selectExpr(
+        "*", f"{decoder.due} AS due", f"{decoder.speaks} AS speaks", f"{decoder.acks} AS acks", numbered
+    )
     judged = due.selectExpr(
         "*", f"{decoder.wrong} AS wrong", f"{decoder.halts} AS halts", f"{decoders.number('acks', 12)} AS their_acks"
     )

@@ -141,6 +141,7 @@ class Book:
                 if attempt == ATTEMPTS or not _conflict(error):
                     raise
                 log.info("another writer was faster on the book, attempt %d: %s", attempt, errors.brief(error))
+        raise AssertionError("the last attempt returns or raises")
 
     def _take(
         self,
@@ -168,7 +169,11 @@ class Book:
             "topic string, partition int, key binary, slot bigint, version bigint, kill bigint, last_offset bigint, "
             "timestamp bigint, topic_id string",
         )
-        news = folded.selectExpr("*", "CAST(NULL AS STRING) AS topic_id", f"{str(whole).lower()} AND {fold.by_partition(halted, -1)} < 0 AS whole")
+        news = folded.selectExpr(
+            "*",
+            "CAST(NULL AS STRING) AS topic_id",
+            f"{str(whole).lower()} AND {fold.by_partition(halted, -1)} < 0 AS whole",
+        )
         news = news.unionByName(offsets, allowMissingColumns=True)
         if known:
             self._merge(news)

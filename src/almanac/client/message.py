@@ -52,7 +52,12 @@ class Message(NamedTuple):
 
     def arguments(self) -> dict[str, Any]:
         """For confluent-kafka: `producer.produce(**message.arguments())`."""
-        found: dict[str, Any] = {"topic": self.topic, "key": self.key, "value": self.value, "headers": list(self.headers)}
+        found: dict[str, Any] = {
+            "topic": self.topic,
+            "key": self.key,
+            "value": self.value,
+            "headers": list(self.headers),
+        }
         return found if self.partition is None else {**found, "partition": self.partition}
 
 

@@ -9,7 +9,10 @@ from almanac.record import Headers
 
 
 def request(content: Message, at: datetime, topic: str = "timer-request", id: str | bytes | None = None) -> Message:
-    """The record that has `content` delivered at that second. With an id it can be cancelled. Raises NoTarget, NotAware."""
+    """The record that has `content` delivered at that second; with an id it can be cancelled.
+
+    Raises NoTarget, NotAware.
+    """
     if not content.topic:
         raise message.NoTarget
     future = timers.Future(
