@@ -85,6 +85,11 @@ class Log:
         self.slots = {o: s for o, s in self.slots.items() if s.record is None or o in kept}
         self.clean = self.end
 
+    def forget_tombstones(self) -> None:
+        """The cleaner, after delete.retention.ms."""
+        self.compact()
+        self.slots = {o: s for o, s in self.slots.items() if s.record is None or s.record.value is not None}
+
 
 class Kafka:
     """All partitions, and who may write."""
@@ -374,6 +379,7 @@ def book(records: Sequence[Record], form: formats.Format) -> list[dict[str, Any]
         ours = isinstance(last, words.Disposal) or (isinstance(last, words.Word | words.Kill) and last.ours)
         if pending and word is not None:
             adrift = ours and not (isinstance(last, words.Word) and last.version == word.version)
+            adrift = adrift or (not ours and word.record.value is None)  # a tombstone to the cleaner
             rows.append(_row(key, "adrift" if adrift else None, word.version, word.record, word.schedule.due))
         elif ours and isinstance(last, words.Word):
             rows.append(_row(key, "adrift", max(kill, last.version), last.record, None, pending=False))

@@ -91,7 +91,7 @@ class Teller:
             return "unreadable", said.reason
         if isinstance(said, words.Halt):
             thread.halted = said.reason
-            return "halts", f"{said.reason}: this partition waits for an upgrade of Almanac"
+            return "halts", f"{said.reason}; until then the partition waits"
         if not said.ours:
             thread.cancels[said.version] = record
             return "cancelled", "every version before"
@@ -144,7 +144,7 @@ class Teller:
         version = max(thread.words, default=-1)
         word = thread.words.get(version)
         if thread.halted is not None:
-            yield f"{place}: halts at a record of this id ({thread.halted}); upgrade Almanac, and it goes on from there"
+            yield f"{place}: halts at a record of this id: {thread.halted}, and it goes on from there"
         elif word is not None and version > max(kills, default=-1):
             due = when.render(word.schedule.due, self._zone)
             if word.schedule.due > now:

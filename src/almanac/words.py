@@ -20,7 +20,8 @@ from almanac.record import Headers, Record, first
 
 ACKS, VERSION, DISPOSES = "almanac-acks", "almanac-version", "almanac-disposes"
 TOPIC_ID, TIMESTAMP = "almanac-topic-id", "almanac-timestamp"
-CONTROL = frozenset((ACKS, VERSION, DISPOSES, TOPIC_ID, TIMESTAMP))
+NULL = "almanac-null"  # the empty value stands for a null one: as a null value the cleaner would take the schedule away
+CONTROL = frozenset((ACKS, VERSION, DISPOSES, TOPIC_ID, TIMESTAMP, NULL))
 
 
 class Word(NamedTuple):
@@ -101,6 +102,8 @@ def _read_ours(record: Record, form: formats.Format, topic_id: str) -> Said:
         if VERSION in named and not form.speaks(record):
             return Kill(min(_number(named, VERSION), record.offset), True)
     original = record._replace(headers=stripped(record.headers))
+    if NULL in named and record.value == b"" and form.speaks(original):
+        original = original._replace(value=None)
     if foreign or VERSION not in named:
         return _read_theirs(original, form)
     version = min(_number(named, VERSION), record.offset)

@@ -160,8 +160,10 @@ class Book:
             # `kill` carries the offset that the batch was cut by (see MERGE)
             (topic, partition, bytearray(), fold.OFFSET, max(end, known.get((topic, partition), 0)),
              known.get((topic, partition), -1),
-             end if whole and (topic, partition) not in halted else complete.get((topic, partition), -1), since_ms,
-             topic_ids.get(topic))
+             end if whole and (topic, partition) not in halted else complete.get((topic, partition), -1),
+             # a partition that halts does not stand where the log ends: it ages (see `trust`)
+             position.since[topic, partition] if end == known.get((topic, partition)) == halted.get((topic, partition))
+             else since_ms, topic_ids.get(topic))
             for (topic, partition), end in ends.items() if end >= known.get((topic, partition), 0)
         ]  # fmt: skip
         offsets = records.sparkSession.createDataFrame(
@@ -229,6 +231,7 @@ def _pending(version: str, kill: str) -> str:
 
 def _adrift(version: str, kill: str) -> str:
     return f"""(n.slot = {fold.WORD} AND CASE
+        WHEN n.last_kind = 'S' THEN n.value IS NULL -- the cleaner would take it for a tombstone (see `words.NULL`)
         WHEN n.last_kind NOT IN ('T', 'R', 'X', 'D') THEN false
         WHEN {version} > {kill} THEN NOT (n.last_kind = 'R' AND n.last_version = {version})
         ELSE n.last_kind = 'R' END)"""
