@@ -119,7 +119,7 @@ def stripped(headers: Headers) -> Headers:
 def _number(named: dict[str, bytes | None], name: str) -> int:
     text = named.get(name)
     if not text or not text.isdigit() or len(text) > 18:
-        raise formats.Invalid(f"header {name} is not a whole number: {text!r}")
+        raise formats.Invalid(f"header {name} is not a whole number: {formats.shown(text)}")
     return int(text)
 
 
