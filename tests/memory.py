@@ -412,12 +412,12 @@ def _row(
 class Rig:
     """A Kafka in memory and wheels on it."""
 
-    def __init__(self, partitions: int = 1, form: str = "etf1", **options: Any) -> None:
+    def __init__(self, partitions: int = 1, form: str = "etf1", grace: int = 0, **options: Any) -> None:
         self.kafka = Kafka()
         self.clock = self.kafka.clock
         self.sources = [(TOPIC, p) for p in range(partitions)]
         self.options = options
-        self.form = formats.named(form)
+        self.form = formats.named(form, grace)
         self.pages = 0
 
     def page(self, upto: dict[ports.Source, int] | None = None, horizon: int = 600_000) -> wheel.Opened:

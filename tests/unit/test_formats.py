@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import zlib
 from pathlib import Path
 from typing import Any
@@ -157,3 +158,9 @@ def test_sky_json_round_trip(
 def test_timers_round_trip(epoch: int, topic: str, key: str, content: bytes) -> None:
     said = timers.read(Record("timer-request", 0, 0, 0, b"%d" % epoch, peers.future(topic, key, content), []))
     assert (said.due, said.target, said.key, said.value) == (epoch * 1000, topic, key.encode(), content)
+
+
+def test_the_proto_file_says_what_the_code_reads() -> None:
+    said = re.findall(r"(string|bytes) (\w+) = (\d);", formats.schema("timers"))
+    kinds = {9: "string", 12: "bytes"}
+    assert said == [(kinds[field.type], field.name, str(field.number)) for field in timers.Future.DESCRIPTOR.fields]

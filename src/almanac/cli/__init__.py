@@ -3,7 +3,7 @@
 scheduler.py    up, run
 schedules.py    schedule, cancel
 questions.py    ls, explain
-upkeep.py       topics apply, doctor, config, version
+upkeep.py       topics apply, doctor, config, schema, version
 bench.py        bench burst, steady, live, all
 """
 
@@ -29,6 +29,7 @@ app.command()(questions.ls)
 app.command()(questions.explain)
 app.command()(upkeep.doctor)
 app.command()(upkeep.config)
+app.command()(upkeep.schema)
 app.command()(upkeep.version)
 
 topics = typer.Typer(help="The topics of the scheduler.", no_args_is_help=True, rich_markup_mode="rich")

@@ -7,6 +7,7 @@ returns). What is common to all formats (null values, our own headers, versions)
 import re
 from collections.abc import Callable
 from functools import lru_cache
+from importlib import resources
 from typing import NamedTuple, Protocol
 
 from almanac.record import Headers, Record
@@ -122,3 +123,9 @@ def named(name: str, grace: int = 0) -> Format:
 
 
 NAMES = ("auto", "etf1", "karafka", "sky-avro", "sky-json")
+SCHEMAS = {"sky-avro": "sky_avro.avsc", "timers": "timers.proto"}  # files beside this one
+
+
+def schema(name: str) -> str:
+    """What the format's schema file says; of those in SCHEMAS."""
+    return (resources.files("almanac.formats") / SCHEMAS[name]).read_text(encoding="utf-8")

@@ -2,7 +2,6 @@
 
 import io
 import json
-from importlib import resources
 from typing import Any
 
 import fastavro
@@ -10,7 +9,7 @@ import fastavro
 from almanac import formats
 from almanac.record import Headers, Record
 
-SCHEMA = (resources.files("almanac.formats") / "sky_avro.avsc").read_text()
+SCHEMA = formats.schema("sky-avro")
 
 
 def _parsed(*without: str) -> Any:
