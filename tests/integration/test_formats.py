@@ -3,6 +3,7 @@
 import base64
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,34 +67,55 @@ def mutated(chance: random.Random, record: Record) -> Record:
     return record._replace(headers=headers, value=value)
 
 
-def read(spark: SparkSession, name: str, records: list[Record]) -> dict[int, Any]:
+def read(spark: SparkSession, decoder: decoders.Decoder, records: list[Record]) -> dict[int, Any]:
+    """What Spark says of each record, by partition."""
     decoders.register(spark)
     heard = table.heard(frame(spark, records))
-    return {row.partition: row for row in fold.say(heard, decoders.named(name), {TOPIC: TOPIC_ID}).collect()}
+    ids = dict.fromkeys({record.topic for record in records}, TOPIC_ID)
+    return {row.partition: row for row in fold.say(heard, decoder, ids).collect()}
 
 
 KINDS = {words.Halt: "H", words.Garbage: "G", words.Disposal: "D"}
 
 
-@pytest.mark.parametrize("name", formats.NAMES)
-# no shrinking: each example is a thousand records in one run of Spark, and the assertion names the one
-@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
-@given(seed=st.integers(0, 1 << 32))
-def test_spark_reads_every_record_as_python_does(spark: SparkSession, name: str, seed: int) -> None:
-    chance = random.Random(seed)
-    good = golden()
+def agree(row: Any, meant: words.Said, record: Record) -> None:
+    if isinstance(meant, words.Word):
+        wanted = ("R" if meant.ours else "S", meant.version, meant.schedule.due, meant.schedule.target)
+        assert (row.kind, row.version, row.due, row.target) == wanted, record
+        assert (row.value, row.timestamp) == (meant.record.value, meant.record.timestamp), record
+    elif isinstance(meant, words.Kill):
+        assert row.kill == meant.version, record
+        assert (row.kind in "TX") == meant.ours, record
+    else:
+        assert row.kind == KINDS[type(meant)], (record, meant)
+
+
+def odd_records(seed: int, topics: Sequence[str]) -> list[Record]:
+    """The golden cases and hundreds that are a little odd; each has a partition of its own."""
+    chance, good = random.Random(seed), golden()
     records = good + [mutated(chance, chance.choice(good)) for _ in range(600)]
-    records = [record._replace(partition=number) for number, record in enumerate(records)]
-    said = read(spark, name, records)
-    form = formats.named(name)
+    return [record._replace(partition=n, topic=topics[n % len(topics)]) for n, record in enumerate(records)]
+
+
+# no shrinking: each example is a thousand records in one run of Spark, and the assertion names the one
+seeds = given(seed=st.integers(0, 1 << 32))
+briefly = settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+
+
+@pytest.mark.parametrize("name", formats.NAMES)
+@briefly
+@seeds
+def test_spark_reads_every_record_as_python_does(spark: SparkSession, name: str, seed: int) -> None:
+    records = odd_records(seed, [TOPIC])
+    said = read(spark, decoders.named(name), records)
     for record in records:
-        row, meant = said[record.partition], words.read(record, form, TOPIC_ID)
-        if isinstance(meant, words.Word):
-            wanted = ("R" if meant.ours else "S", meant.version, meant.schedule.due, meant.schedule.target)
-            assert (row.kind, row.version, row.due, row.target) == wanted, record
-            assert (row.value, row.timestamp) == (meant.record.value, meant.record.timestamp), record
-        elif isinstance(meant, words.Kill):
-            assert row.kill == meant.version, record
-            assert (row.kind in "TX") == meant.ours, record
-        else:
-            assert row.kind == KINDS[type(meant)], (record, meant)
+        agree(said[record.partition], words.read(record, formats.named(name), TOPIC_ID), record)
+
+
+@briefly
+@seeds
+def test_topics_of_different_formats_in_one_batch(spark: SparkSession, seed: int) -> None:
+    records = odd_records(seed, formats.NAMES)
+    said = read(spark, decoders.by_topic({name: name for name in formats.NAMES}), records)
+    for record in records:
+        agree(said[record.partition], words.read(record, formats.named(record.topic), TOPIC_ID), record)
