@@ -18,6 +18,7 @@ from almanac.record import Record
 from almanac.scan import record
 
 DOCS = Path(__file__).parents[2] / "docs"
+BLOCKS = re.compile(r"```python\n(.*?)```", re.DOTALL)
 TOPICS = ("schedules", "online-videos", "rails", "expiry", "timer-request")
 
 
@@ -29,9 +30,8 @@ def _topics(admin: AdminClient) -> None:
 
 def run(guide: str, broker: Broker) -> dict[str, Any]:
     """Every block of the guide, one after the other; the names that they leave behind."""
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / guide).read_text(encoding="utf-8"), re.DOTALL)
     names: dict[str, Any] = {}
-    for block in blocks:
+    for block in BLOCKS.findall((DOCS / guide).read_text(encoding="utf-8")):
         exec(block.replace("localhost:9092", broker.bootstrap_servers), names)
     return names
 
@@ -85,6 +85,13 @@ def test_the_guide_for_consumers(broker: Broker, tmp_path: Path, monkeypatch: py
     until(lambda: "video 2" in online(), 30, "all is read")
     assert online() == ["video 1", "video 2"]
     guide["consumer"].close()
+
+
+def test_the_readme(broker: Broker) -> None:
+    text = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    (example,) = [block for block in BLOCKS.findall(text) if "client.Scheduler" in block]
+    exec(example.replace("localhost:9092", broker.bootstrap_servers), {})
+    assert b"vid1-online" in {each.key for each in written(broker, "schedules")}
 
 
 def test_giving_a_message_back(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
