@@ -379,7 +379,8 @@ def book(records: Sequence[Record], form: formats.Format) -> list[dict[str, Any]
         ours = isinstance(last, words.Disposal) or (isinstance(last, words.Word | words.Kill) and last.ours)
         if pending and word is not None:
             adrift = ours and not (isinstance(last, words.Word) and last.version == word.version)
-            adrift = adrift or (not ours and word.record.value is None)  # a tombstone to the cleaner
+            # a tombstone to the cleaner, or a peer's that acknowledges an older version
+            adrift = adrift or (not ours and (word.record.value is None or isinstance(last, words.Kill)))
             rows.append(_row(key, "adrift" if adrift else None, word.version, word.record, word.schedule.due))
         elif ours and isinstance(last, words.Word):
             rows.append(_row(key, "adrift", max(kill, last.version), last.record, None, pending=False))

@@ -77,9 +77,9 @@ def read(record: Record, form: formats.Format, topic_id: str) -> Said:
                 return _read_ours(record, form, topic_id)
         return _read_theirs(record, form)
     except formats.Incompatible as error:
-        return Halt(record, str(error))
+        return Halt(record, formats.reason(error))
     except Exception as error:  # rule 5: whatever goes wrong with one record makes that record garbage, never a crash
-        return Garbage(record, str(error) or type(error).__name__)
+        return Garbage(record, formats.reason(error))
 
 
 def _read_theirs(record: Record, form: formats.Format) -> Said:

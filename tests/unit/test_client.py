@@ -26,7 +26,8 @@ contents = st.builds(
     key=st.binary(max_size=20),
     value=st.binary(min_size=1, max_size=50),
     headers=st.dictionaries(
-        st.text(st.characters(codec="utf-8"), max_size=9).map("x{}".format), st.binary(max_size=9)
+        st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=9).map("x{}".format),
+        st.binary(max_size=9),
     ).map(lambda found: list(found.items())),
 )
 ids = st.binary(min_size=1, max_size=20)

@@ -91,7 +91,7 @@ def test_timers_vector(case: dict[str, Any]) -> None:
 
 topics = st.from_regex(r"[a-zA-Z0-9_-]{1,30}", fullmatch=True)
 blobs = st.binary(max_size=40)
-names = st.text(st.characters(codec="utf-8", exclude_characters="\ufffd"), max_size=9).map("x{}".format)
+names = st.text(st.characters(codec="utf-8", exclude_characters="\ufffd\0"), max_size=9).map("x{}".format)
 maps = st.none() | st.dictionaries(names, blobs, max_size=4)
 lists = st.lists(st.tuples(names, st.none() | blobs), max_size=4)
 ids = st.binary(min_size=1, max_size=20)
@@ -164,3 +164,22 @@ def test_the_proto_file_says_what_the_code_reads() -> None:
     said = re.findall(r"(string|bytes) (\w+) = (\d);", formats.schema("timers"))
     kinds = {9: "string", 12: "bytes"}
     assert said == [(kinds[field.type], field.name, str(field.number)) for field in timers.Future.DESCRIPTOR.fields]
+
+
+@pytest.mark.parametrize("name", ["\\ud800", "a\\u0000b"])
+@pytest.mark.parametrize("content", ['"eA=="', "5"])
+def test_a_header_that_no_client_could_write_is_garbage_with_a_reason_that_can_be_written(
+    name: str, content: str
+) -> None:
+    """confluent-kafka ends the process at a lone surrogate, and cuts a name at a null character."""
+    value = f'{{"time": 1, "topic": "t", "key": "", "value": null, "headers": {{"{name}": {content}}}}}'.encode()
+    said = words.read(Record("schedules", 0, 0, 0, b"id", value, []), formats.named("sky-json"), "id")
+    assert isinstance(said, words.Garbage)
+    assert said.reason.encode()
+    assert "header" in said.reason
+
+
+def test_an_avro_header_with_a_null_character_is_garbage() -> None:
+    value = peers.sky_avro(1, "t", b"", None, {"a\0b": b""})
+    said = words.read(Record("schedules", 0, 0, 0, b"id", value, []), formats.named("sky-avro"), "id")
+    assert isinstance(said, words.Garbage)

@@ -148,3 +148,19 @@ def test_what_waits_for_its_target_waits_on_when_its_partition_halts() -> None:
     rig.kafka.offline.clear()
     wheel.run_for(60_000)
     assert rig.kafka.fired() == []
+
+
+@pytest.mark.parametrize("live", [True, False], ids=["seen by the wheel", "known by the book only"])
+def test_an_update_behind_the_tombstone_of_the_peer_outlives_the_cleaner(live: bool) -> None:
+    """The peer fires version 0 and writes its tombstone after an update that it did not see: the update is pending."""
+    rig = Rig(form="karafka")
+    first_wheel = rig.wheel().begin() if live else None
+    schedule(rig, b"a", -1, source=0)
+    rig.kafka.log(TOPIC).slots[0].record = None  # fired by the peer, which then was stopped for good
+    schedule(rig, b"a", 50)
+    tombstone: Headers = [("schedule_source_type", b"tombstone"), ("schedule_source_offset", b"0")]
+    rig.kafka.write(TOPIC, b"a", None, tombstone)
+    (first_wheel or rig.wheel().begin()).run_for(1_000)
+    rig.kafka.log(TOPIC).forget_tombstones()
+    rig.wheel().begin().run_for(60_000)
+    assert rig.kafka.fired() == [b"a"]

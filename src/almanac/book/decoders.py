@@ -165,7 +165,7 @@ def _reader(name: str) -> Any:
                 said = form.decode(Record("", 0, 0, 0, b"-", value, []))
                 rows.append({"due": said.due, "target": said.target})
             except Exception as error:  # rule 5, as in `words.read`
-                rows.append({"wrong": str(error) or type(error).__name__})
+                rows.append({"wrong": formats.reason(error)})
         return pa.array(rows, _READ)
 
     make: Any = arrow_udf  # its stub demands a function type, its code warns of one and asks for type hints

@@ -102,7 +102,7 @@ def say(records: DataFrame, decoder: decoders.Decoder, topic_ids: Mapping[str, s
         "*", f"{decoder.due} AS due", f"{decoder.speaks} AS speaks", f"{decoder.acks} AS acks", numbered
     )
     judged = due.selectExpr(
-        "*", f"{decoder.wrong} AS wrong", f"{decoder.halts} AS halts", f"{decoders.number('acks', 12)} AS their_acks"
+        "*", f"{decoder.wrong} AS wrong", f"{decoder.halts} AS halts", f"{decoders.number('acks', 18)} AS their_acks"
     )
     kinds = judged.selectExpr("*", f"{kind} AS kind")
     return kinds.selectExpr(

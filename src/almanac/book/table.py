@@ -232,6 +232,7 @@ def _pending(version: str, kill: str) -> str:
 def _adrift(version: str, kill: str) -> str:
     return f"""(n.slot = {fold.WORD} AND CASE
         WHEN n.last_kind = 'S' THEN n.value IS NULL -- the cleaner would take it for a tombstone (see `words.NULL`)
+        WHEN n.last_kind = 'C' THEN {version} > {kill} -- a peer's tombstone, which acknowledges an older version
         WHEN n.last_kind NOT IN ('T', 'R', 'X', 'D') THEN false
         WHEN {version} > {kill} THEN NOT (n.last_kind = 'R' AND n.last_version = {version})
         ELSE n.last_kind = 'R' END)"""

@@ -129,7 +129,10 @@ def mapped(headers: Headers) -> dict[str, bytes]:
     found = {name: value for name, value in headers if value is not None}
     if len(found) < len(headers):
         raise Inexpressible(f"headers here are a map of bytes: none twice, none null; given {_names(headers)}")
-    return found
+    try:
+        return {formats.header_name(name): value for name, value in found.items()}
+    except formats.Invalid as error:
+        raise Inexpressible(str(error)) from None
 
 
 def _names(headers: Headers) -> Sequence[str]:

@@ -52,7 +52,7 @@ class Karafka:
         """See formats.Format."""
         named = first(record.headers)
         if named.get(TYPE) == b"tombstone" and SOURCE_OFFSET in named:
-            return formats.number(named, SOURCE_OFFSET)
+            return formats.number(named, SOURCE_OFFSET, digits=18)
         return None
 
     def tombstone(self, record: Record) -> Headers:
