@@ -20,15 +20,13 @@ from almanac.record import Headers, Record, first
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 CONTENT = Message("videos", b"vid1", b"online", [("mine", b"\xff"), ("scheduler-key", b"an earlier delivery's")])
 
+names = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=9).map("x{}".format)
 contents = st.builds(
     Message,
     topic=st.from_regex(r"[a-zA-Z0-9_-]{1,20}", fullmatch=True),
     key=st.binary(max_size=20),
     value=st.binary(min_size=1, max_size=50),
-    headers=st.dictionaries(
-        st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=9).map("x{}".format),
-        st.binary(max_size=9),
-    ).map(lambda found: list(found.items())),
+    headers=st.dictionaries(names, st.binary(max_size=9)).map(lambda found: list(found.items())),
 )
 ids = st.binary(min_size=1, max_size=20)
 times = st.integers(0, 10**9).map(lambda ms: NOW + timedelta(milliseconds=ms))
