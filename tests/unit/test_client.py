@@ -204,3 +204,21 @@ def test_a_deliverys_identity() -> None:
     assert client.identity(rails) == (b"t", b"k", b"9")
     assert client.identity([("other", b"")]) is None
     assert not client.is_scheduled([])
+
+
+def test_the_scheduler_wants_one_time_and_says_when_nobody_answers() -> None:
+    nowhere = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+    content = replace(CONTENT, headers=[])
+    with client.Scheduler(nowhere, seconds=0.2) as scheduler:
+        with pytest.raises(client.NoTime):
+            scheduler.schedule(content, "x")
+        with pytest.raises(client.NoTime):
+            scheduler.schedule(content, "x", at=NOW, after=timedelta(1))
+        with pytest.raises(client.NotAware):
+            scheduler.schedule(content, "x", at=datetime(2097, 1, 1))  # noqa: DTZ001 (that is the point)
+        with pytest.raises(client.InThePast):
+            scheduler.schedule(content, "x", after=timedelta(seconds=-1))
+        with pytest.raises(client.NotAcknowledged, match="schedules"):
+            scheduler.schedule(content, "x", after=timedelta(0))
+        with pytest.raises(client.NotAcknowledged, match="not sent"):
+            scheduler.send(karafka.cancel("x", "rails", partition_key=b"p"))
