@@ -1,6 +1,7 @@
 """A scheduler on topics of every format: what the peers' users rely on, end to end."""
 
 import json
+import os
 import zlib
 from collections import Counter
 from collections.abc import Iterator
@@ -109,8 +110,10 @@ def test_the_states_count_exactly_what_is_due_on_each_day(group: Peers, schedule
 
 def test_a_partition_that_halts_is_shown_and_stops_no_other(group: Peers, scheduler: Scheduler) -> None:
     assert [check["status"] for check in group.doctor()] == ["ok"]
-    future: Headers = [("schedule_schema_version", b"2.0.0"), ("schedule_source_type", b"schedule")]
-    group.write(b"future", b"", future, group.topic, partition=HALTS)
+    headers = peers.karafka(now() // 1000, group.target, b"future", None, None, [])
+    newer: Headers = [(name, b"2.0.0" if value == b"1.0.0" else value) for name, value in headers]
+    group.write(b"future", b"", newer, group.topic, partition=HALTS)
+    group.write(b"behind", b"", headers, group.topic, partition=HALTS)
     group.flush()
     until(lambda: group.states()[HALTS]["state"] == "incompatible", 60, "the states say so")
     assert {state["state"] for p, state in group.states().items() if p != HALTS} == {"loaded"}
@@ -121,6 +124,20 @@ def test_a_partition_that_halts_is_shown_and_stops_no_other(group: Peers, schedu
     until(lambda: "INCOMPATIBLE, upgrade Almanac" in scheduler.output, 30, "the status line says so")
     schedule(group, "still", datetime.now(UTC), partition=2)
     group.flush()
-    group.read().until(lambda got: any(record.key == b"still" for record in got), 30, "other partitions fire")
+    got = group.read().until(lambda got: any(record.key == b"still" for record in got), 30, "other partitions fire")
+    assert b"future" not in {record.key for record in got}
     assert scheduler.stop() == 0
     until(lambda: {state["state"] for state in group.states().values()} == {"stopped"}, 10, "all are stopped")
+
+
+def test_it_goes_on_by_itself_after_an_upgrade(group: Peers, tmp_path: Path) -> None:
+    """The newer Almanac is this one that believes to understand more; Spark's workers believe it too."""
+    newer = "from almanac.formats import karafka\nkarafka.KNOWN = (2, 0, 0)\n"
+    (tmp_path / "sitecustomize.py").write_text(newer, encoding="utf-8")
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    group.start(pythonpath=path).up()
+    got = group.read().until(lambda got: len([each for each in got if each.key == b"future"]) == 2, 30, "what waited")
+    sources = [each.header("schedule_source_key") for each in got if each.key == b"future"]
+    assert sources == [b"future", b"behind"], "by due time, then by offset"
+    assert [check["status"] for check in group.doctor()] == ["ok"]
+    until(lambda: {state["state"] for state in group.states().values()} == {"loaded"}, 60, "all partitions are loaded")
