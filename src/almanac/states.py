@@ -83,7 +83,7 @@ def record(state: str, count: Count, started: float, reloads: int, now: float) -
 
 
 class Reporter:
-    """Writes the states of one scheduler's karafka topics; its caller calls `look` about once a second, then `close`."""
+    """Writes the states of one scheduler's karafka topics: call `look` about once a second, at the end `close`."""
 
     def __init__(self, settings: Settings, admin: AdminClient) -> None:
         self._settings, self._admin = settings, admin
