@@ -123,7 +123,8 @@ class Keeper:
                 self.go_on()
                 if time.monotonic() - said > 5:
                     said = time.monotonic()
-                    self._say(f"Book: {self.progress.rows - before:,} of {lag:,} records, {said - begun:.0f} s")
+                    done = self.progress.rows - before  # counted by batches, and the first of a new book is all of it
+                    self._say(f"Book: {f'{done:,} of ' if done else ''}{lag:,} records, {said - begun:.0f} s so far")
         except (
             StreamingQueryException
         ) as error:  # Kafka went away, or another scheduler writes to the book: go on later
