@@ -20,7 +20,7 @@ from almanac.settings import Settings
 
 log = logging.getLogger("almanac.keeper")
 
-LAG = 200_000  # records behind the log up to which a start leaves the catching up to the wheels
+LAG = 2_000_000  # records behind the log up to which a start leaves the catching up to the wheels: they read faster
 MERGE = 500_000  # records that are worth a merge before it is time
 FAILURES = 3  # in a row: then the book itself is looked at
 
