@@ -75,7 +75,7 @@ class Ledger:
         self._older: list[dict[bytes, State]] = []  # the others, latest first
 
     def __len__(self) -> int:
-        return sum(len(known) for _, known in (*self._generations, *self._over))
+        return sum(len(states) for _, states in self._generations) + sum(len(over) for _, over in self._over)
 
     def state(self, key: bytes) -> State | None:
         """The key's state, None if the log has said nothing of it since the page."""
@@ -97,7 +97,10 @@ class Ledger:
         return state is entry
 
     def _went_out(self, version: int) -> bool:
-        return any(version in versions for _, versions in self._over)
+        for _, versions in self._over:  # noqa: SIM110 (one or two: any() would cost more than the looks themselves)
+            if version in versions:
+                return True
+        return False
 
     # What the tail says.
 

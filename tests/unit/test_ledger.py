@@ -8,6 +8,7 @@ from logs import record, schedule
 from almanac import formats, words
 from almanac.ledger import Entry, Ledger
 from almanac.offsets import Offsets
+from almanac.record import Record
 
 ID = "id"
 PAGE = 10  # the page speaks for offsets below
@@ -26,11 +27,11 @@ def row(ledger: Ledger, version: int = 3) -> Entry:
     return Entry(ledger, version, word, ledger.format.decode(word), paged=True)
 
 
-def tombstone(offset: int, version: int = 3) -> words.Record:
+def tombstone(offset: int, version: int = 3) -> Record:
     return record(offset, b"k", None, words.acknowledgement(version, ID))
 
 
-def take(ledger: Ledger, said: words.Record) -> bytes | None:
+def take(ledger: Ledger, said: Record) -> bytes | None:
     return ledger.take(said, lambda _: True)
 
 
