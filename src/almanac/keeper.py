@@ -20,7 +20,7 @@ from almanac.settings import Settings
 
 log = logging.getLogger("almanac.keeper")
 
-LAG = 200_000  # records behind the log up to which a start leaves the catching up to the wheels
+LAG = 2_000_000  # records behind the log up to which a start leaves the catching up to the wheels: they read faster
 MERGE = 500_000  # records that are worth a merge before it is time
 FAILURES = 3  # in a row: then the book itself is looked at
 
@@ -123,7 +123,8 @@ class Keeper:
                 self.go_on()
                 if time.monotonic() - said > 5:
                     said = time.monotonic()
-                    self._say(f"Book: {self.progress.rows - before:,} of {lag:,} records, {said - begun:.0f} s")
+                    done = self.progress.rows - before  # counted by batches, and the first of a new book is all of it
+                    self._say(f"Book: {f'{done:,} of ' if done else ''}{lag:,} records, {said - begun:.0f} s so far")
         except (
             StreamingQueryException
         ) as error:  # Kafka went away, or another scheduler writes to the book: go on later

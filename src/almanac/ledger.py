@@ -9,6 +9,8 @@ it holds one state:
 
 States live in generations, each a dict that begins at an offset. A new page (offsets O') drops the generations that end
 before O' as a whole: no scan, no pause, whatever the traffic was.
+
+A page's row that was fired needs no state: its version alone tells it apart if the next page brings it again.
 """
 
 import logging
@@ -16,6 +18,7 @@ from collections.abc import Callable
 from typing import cast
 
 from almanac import formats, words
+from almanac.offsets import Offsets
 from almanac.record import Record
 
 log = logging.getLogger("almanac.ledger")
@@ -70,12 +73,13 @@ class Ledger:
         self.garbage: dict[int, words.Garbage] = {}  # rule 5: to be disposed of, by offset
         self._disposed: dict[int, int | None] = {}  # garbage -> offset of its disposal, None until it is read back
         self._unread: dict[bytes, int] = {}  # versions whose tombstone is committed, but not read back yet
+        self._over: list[tuple[int, Offsets]] = [(0, Offsets())]  # versions of rows that went out, by turn, like states
         self._generations: list[tuple[int, dict[bytes, State]]] = [(0, {})]
         self._newest: dict[bytes, State] = self._generations[0][1]
         self._older: list[dict[bytes, State]] = []  # the others, latest first
 
     def __len__(self) -> int:
-        return sum(len(states) for _, states in self._generations)
+        return sum(len(states) for _, states in self._generations) + sum(len(over) for _, over in self._over)
 
     def state(self, key: bytes) -> State | None:
         """The key's state, None if the log has said nothing of it since the page."""
@@ -95,8 +99,14 @@ class Ledger:
         if entry.paged:
             if type(state) is int:  # a word that was too far away for memory: this page brings it
                 return state == entry.version if state >= 0 else ~state < entry.version
-            return state is None
+            return state is None and not self._went_out(entry.version)
         return state is entry
+
+    def _went_out(self, version: int) -> bool:
+        for _, versions in self._over:  # noqa: SIM110 (one or two: any() would cost more than the looks themselves)
+            if version in versions:
+                return True
+        return False
 
     # What the tail says.
 
@@ -146,6 +156,8 @@ class Ledger:
         current = None if state is None else _version(state)
         if state is not None and current is None and version <= ~cast(int, state):
             self._drift(key, ~cast(int, state))  # a cancel slipped in before it: reduced to it the log would fire
+        elif state is None and self._went_out(version):
+            self._drift(key, version)  # so did our tombstone
         elif current is not None and version < current:
             self._drift(key, state if isinstance(state, Entry) else None)  # so did an update
         elif current == version or version < self.page_offset:
@@ -163,6 +175,10 @@ class Ledger:
         if type(state) is int and state <= ~kill.version:  # known already: a tombstone of ours, read back
             if key not in self._newest:  # it was noted before the log stood here, and must last as long as the log says
                 self._set(key, state)
+            if self.adrift:
+                self._drift(key, None)
+            return None
+        if state is None and kill.ours and self._went_out(kill.version):  # the same, of a page's row
             if self.adrift:
                 self._drift(key, None)
             return None
@@ -213,7 +229,9 @@ class Ledger:
         key, version = entry.record.key or b"", entry.version
         self._unread[key] = version
         state = self.state(key)
-        if state is None or state is entry or state == version:
+        if state is None:
+            self._over[-1][1].add(version)
+        elif state is entry or state == version:
             self._set(key, ~version)
         elif type(state) is int and state < 0:
             self._set(key, min(state, ~version))
@@ -237,9 +255,12 @@ class Ledger:
             self._generations.pop(0)
         self._older = [states for _, states in self._generations[-2::-1]]
         self._disposed = {g: d for g, d in self._disposed.items() if d is None or d >= offset}
+        while len(self._over) > 1 and self._over[1][0] <= offset:
+            self._over.pop(0)
+        self._over.append((self.position, Offsets()))
         for key, version in self._unread.items():  # the page may not know of these, and no generation may be left
             if self.state(key) is None:
-                self._set(key, ~version)
+                self._over[-1][1].add(version)
         past = self._net_at(offset)
         self.net -= past
         self._nets = [(offset, 0), *((position, net - past) for position, net in self._nets if position > offset)]
@@ -255,6 +276,7 @@ class Ledger:
         self.garbage.clear()
         self._disposed.clear()
         self._unread.clear()
+        self._over = [(offset, Offsets())]
         self._newest = {}
         self._generations = [(offset, self._newest)]
         self._older = []
@@ -263,6 +285,8 @@ class Ledger:
         """A page's row whose word is pending, but not the log's last record (rule 4)."""
         key = entry.record.key or b""
         state = self.state(key)
+        if state is None and self._went_out(entry.version):
+            return
         if state is None or (type(state) is int and (state == entry.version if state >= 0 else ~state < entry.version)):
             # The repeat needs its payload, even if it is due much later and a later page brings it.
             self._set(key, entry if keep(entry) else entry.version)

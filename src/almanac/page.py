@@ -18,9 +18,9 @@ from almanac.book import places
 from almanac.ledger import Entry, Ledger
 from almanac.record import Headers, Record
 
-BATCH_ROWS = 2_048
+BATCH_ROWS = 512
 BATCH_BYTES = 4 << 20  # payloads may be large: a batch is bounded by bytes too
-READY_ROWS, READY_BYTES = 10_000, 16 << 20  # decoded ahead in idle time; a decoded row takes 1.3 KB and its payload
+READY_ROWS, READY_BYTES = 20_000, 16 << 20  # decoded ahead in idle time; a decoded row takes 1.3 KB and its payload
 
 Ledgers = dict[tuple[str, int], Ledger]
 Bury = Callable[[Entry, str, str], None]  # entry, reason, detail
@@ -181,11 +181,13 @@ def _rows(batch: pa.RecordBatch) -> Iterator[_Row]:
 
 
 def _headers(column: pa.ListArray) -> list[Headers]:
-    # to_pylist() of a list of structs makes a dict per header; this makes one tuple, and one string per different name
+    # to_pylist() of a list of structs makes a dict per header; this makes one tuple per different header
     flat = column.flatten()
     names = flat.field(0).dictionary_encode()
     texts = names.dictionary.to_pylist()
-    pairs = list(zip([texts[i] for i in names.indices.to_pylist()], flat.field(1).to_pylist(), strict=True))
+    known: dict[tuple[str, bytes | None], tuple[str, bytes | None]] = {}
+    found = zip([texts[i] for i in names.indices.to_pylist()], flat.field(1).to_pylist(), strict=True)
+    pairs = [known.setdefault(pair, pair) for pair in found]
     lengths = column.value_lengths().to_pylist()
     result, at = [], 0
     for length in lengths:

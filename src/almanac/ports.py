@@ -18,7 +18,7 @@ from almanac.outgoing import Outgoing
 from almanac.record import Record
 
 Source = tuple[str, int]  # topic, partition
-FULL = 5_000  # records of one poll: there may be more
+FULL = 500  # records of one poll: there may be more. What stays of them lies scattered if there are thousands
 
 
 class Unsettled(AlmanacError):

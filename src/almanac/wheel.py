@@ -35,7 +35,7 @@ WINDOW = 2  # ms: what is due this close to each other is staged as one
 MISSED = 1_000  # ms behind: from here on the missed ones drain beside the live ones, not before them
 PREPARE = 10_000  # ms ahead that rows of a page are decoded in idle time
 REPORT = 1_000  # ms between reports
-DRAIN = 20  # full polls in a row
+DRAIN = 200  # full polls in a row
 SAY_AGAIN = 30_000  # ms after which the log is told once more why the wheel waits
 
 

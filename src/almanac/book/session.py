@@ -88,6 +88,8 @@ def session(settings: Settings, wheels: int, jars: Iterable[Path], options: Iter
         # The JVM is ours to start: on the Java that was found, with workers that have this program's packages.
         os.environ["JAVA_HOME"] = str(java.find().home)
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        # glibc gives each of a JVM's hundred threads memory of its own, up to 16 times, and keeps it.
+        os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     spark = SparkSession.builder.appName(f"almanac {settings.group_id}")
     spark = spark.master(settings.spark_master or f"local[{wheels + SPARE_CORES}, {TASK_FAILURES}]")
     for key, value in ALWAYS.items():

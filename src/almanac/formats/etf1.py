@@ -1,5 +1,7 @@
 """`etf1`, the native format: the payload is the value, time and target stand in the headers."""
 
+from functools import lru_cache
+
 from almanac import formats
 from almanac.record import Headers, Record, first
 
@@ -27,12 +29,7 @@ class Etf1:
         if name is None:
             raise formats.Invalid(f"header {TOPIC} is missing; it names the topic to deliver to")
         target = formats.target(name, f"header {TOPIC}")
-        out = [
-            *headers,
-            ("scheduler-timestamp", b"%d" % (record.timestamp // 1000)),
-            ("scheduler-key", record.key),
-            ("scheduler-topic", record.topic.encode()),
-        ]
+        out = [*headers, _since(record.timestamp // 1000), ("scheduler-key", record.key), _origin(record.topic)]
         return formats.Schedule(due, target, named.get(KEY), -1, record.value, out, self._grace)
 
     def speaks(self, record: Record) -> bool:
@@ -46,6 +43,19 @@ class Etf1:
     def tombstone(self, record: Record) -> Headers:
         """Ours alone: the peer copies all headers into it and nobody reads them."""
         return []
+
+
+# Equal ones are one object: thousands of schedules in memory were written in the same second.
+
+
+@lru_cache(maxsize=256)
+def _since(seconds: int) -> tuple[str, bytes | None]:
+    return SINCE, b"%d" % seconds
+
+
+@lru_cache(maxsize=256)
+def _origin(topic: str) -> tuple[str, bytes | None]:
+    return "scheduler-topic", topic.encode()
 
 
 def _due(named: dict[str, bytes | None]) -> int:
