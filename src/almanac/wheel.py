@@ -89,7 +89,7 @@ class Wheel:
         self._staged: set[tuple[Ledger, bytes]] = set()
         self._stopped_keys = False  # rule 11: a staged key was touched
         self._chores = Chores(ledgers, writer, options.dead_letters, options.fires, options.bytes, self.tally)
-        self._live = Lane(Agenda(), Page(None).cursor(self.ledgers, self._chores.bury))
+        self._live = Lane(Agenda(), Page().cursor(self.ledgers, self._chores.bury))
         self._ward = Ward(
             writer, clock, options.history, options.fires, self._chores, self.tally,
             lambda entries: self._live.give_back(entries), self._committed,
@@ -232,7 +232,7 @@ class Wheel:
         # What was missed drains in due order beside the live ones, half of each transaction: see _gather.
         cursor = self._live.cursor
         cursor.bound(now)
-        page = self._page.page if self._page else Page(None)
+        page = self._page.page if self._page else Page()
         self._missed = Lane(self._live.agenda.split(now), cursor)
         self._live.agenda.keep(lambda entry: not entry.paged)  # given back; the new cursor reads them again
         self._live = Lane(self._live.agenda, page.cursor(self.ledgers, self._chores.bury, now))
