@@ -446,6 +446,17 @@ class Wheel:
         if self._clock.monotonic() - self._reported >= REPORT or state in ("replaced", "stopped"):
             self._report()
 
+    def idle(self) -> bool:
+        """Is all read that has come, all done that is due, and nothing to do until something comes or falls due?"""
+        due = self._live.next_due()
+        return (
+            self.state == "firing"
+            and all(ledger.at_end or ledger.halted for ledger in self.ledgers.values())
+            and self._missed is None
+            and (due is None or due > self._clock.now())
+            and self._chores.none()
+        )
+
     def status(self) -> dict[str, Any]:
         """How the wheel is, for people and metrics."""
         return {
