@@ -38,6 +38,7 @@ class Cluster:
         brokers = self._home.list_topics(timeout=ANSWER).brokers.values()
         self.bootstrap_servers = ",".join(f"{each.host}:{each.port}" for each in brokers)
         self._admin = AdminClient(self.client)
+        self._partitions: dict[str, int] = {}  # of topics that are there; it never changes
 
     @property
     def client(self) -> dict[str, Any]:
@@ -46,10 +47,13 @@ class Cluster:
 
     def make_topic(self, name: str) -> int:
         """Makes it unless it is there; says how many partitions it has."""
+        if name in self._partitions:
+            return self._partitions[name]
         found = self._running.list_topics(name, timeout=ANSWER).topics[name]
         if found.error is not None:
             raise errors.UsageError(f"topic {name!r}: {found.error}")
-        return len(found.partitions)
+        self._partitions[name] = len(found.partitions)
+        return self._partitions[name]
 
     def sources(self, topics: Sequence[str]) -> list[ports.Source]:
         """Every partition of these topics, which are made if they are not there."""

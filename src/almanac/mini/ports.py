@@ -88,15 +88,17 @@ class Writer:
         return False
 
     def _refused(self, records: Sequence[Outgoing]) -> dict[int, ports.Fault]:
-        """Rule 9: what Kafka's own limits would refuse; the mock cluster takes anything."""
-        return {
-            number: ports.Fault("size", f"{out.topic}: {size} bytes are more than Kafka's limit of {limit}")
-            for number, out in enumerate(records)
-            if (size := _size(out)) > (limit := self._limit(out.topic))
-        }
+        """Rule 8: looked for before anything is written, since nothing could be taken back."""
+        return {number: fault for number, out in enumerate(records) if (fault := self._fault(out)) is not None}
 
-    def _limit(self, topic: str) -> int:
-        return topics.MESSAGE_BYTES + (SIZE_MARGIN if topic in self._kept else 0)
+    def _fault(self, out: Outgoing) -> ports.Fault | None:
+        count = self.partitions(out.topic)
+        if out.partition >= count:
+            return ports.Fault("message", f"{out.topic} has {count} partitions, none with the number {out.partition}")
+        limit = topics.MESSAGE_BYTES + (SIZE_MARGIN if out.topic in self._kept else 0)  # Kafka's, and rule 9
+        if (size := _size(out)) > limit:
+            return ports.Fault("size", f"{out.topic} takes {limit} bytes, not {size}")
+        return None
 
     def _write(self) -> None:
         failed: list[str] = []
@@ -107,9 +109,9 @@ class Writer:
 
         now = self._clock.now()  # on a clock that was moved a message must not look as if it came early
         try:
-            for topic, partition, key, value, headers in self._held:
+            for out in self._held:
                 self._producer.produce(
-                    topic, value, key, partition, on_delivery=told, timestamp=now, headers=headers
+                    out.topic, out.value, out.key, out.partition, on_delivery=told, timestamp=now, headers=out.headers
                 )
             left = self._producer.flush(ANSWER)
         except (BufferError, KafkaException) as error:
