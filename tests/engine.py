@@ -257,7 +257,9 @@ class Scheduler:
 
         def nothing_left(status: dict[str, Any]) -> bool:
             halted = {(topic, partition) for topic, partition, _ in status["halted"]}
-            read_all = all(offset >= ends[topic, p] for topic, p, offset in status["positions"] if (topic, p) not in halted)
+            read_all = all(
+                offset >= ends[topic, p] for topic, p, offset in status["positions"] if (topic, p) not in halted
+            )
             idle = status["next_due"] is None or status["next_due"] > limit
             return bool(status["state"] == "firing" and read_all and idle and not status["missed"])
 

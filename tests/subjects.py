@@ -36,6 +36,8 @@ class Subject(ABC):
     def __init__(self, name: str, settings: Settings) -> None:
         self.name, self.settings = name, settings
         self._numbers = itertools.count(1)
+        more = {"partitioner": "murmur2_random", "message.max.bytes": 4_000_000, "log_level": 0}
+        self._producer = Producer({"bootstrap.servers": settings.bootstrap_servers, **more})
 
     def topic(self, form: str) -> str:
         """The schedules topic of that format."""
@@ -51,6 +53,20 @@ class Subject(ABC):
         """A due time shortly ahead, a whole second."""
         return (self.now() + SOON) // 1000 * 1000 + 1000
 
+    def write(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Sequence[Any] = (), **more: Any
+    ) -> None:
+        """As any producer would; Kafka has it when it returns."""
+        failed: list[KafkaError] = []
+
+        def told(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                failed.append(error)
+
+        self._producer.produce(topic, value, key, headers=list(headers), on_delivery=told, **more)
+        assert self._producer.flush(10) == 0
+        assert not failed
+
     def letters(self, key: bytes) -> list[Record]:
         """The dead letters of that id."""
         return [record for record in self.records(self.settings.dead_letters_topic) if record.key == key]
@@ -62,10 +78,6 @@ class Subject(ABC):
     @abstractmethod
     def make_topic(self, name: str) -> None:
         """With four partitions."""
-
-    @abstractmethod
-    def write(self, topic: str, key: bytes | None, value: bytes | None, headers: Sequence[Any] = (), **more: Any) -> None:
-        """As any producer would; Kafka has it when it returns."""
 
     @abstractmethod
     def reach(self, due: int) -> None:
@@ -86,25 +98,12 @@ class MiniSubject(Subject):
     def __init__(self) -> None:
         self._mini = Mini(Settings.model_validate(told("mini"))).start()
         super().__init__("mini", self._mini.settings)
-        more = {"partitioner": "murmur2_random", "message.max.bytes": 4_000_000}
-        self._producer = Producer({"bootstrap.servers": self._mini.bootstrap_servers, **more})
 
     def now(self) -> int:
         return int(self._mini.now.timestamp() * 1000)
 
     def make_topic(self, name: str) -> None:
         self._mini.make_topic(name)
-
-    def write(self, topic: str, key: bytes | None, value: bytes | None, headers: Sequence[Any] = (), **more: Any) -> None:
-        failed: list[KafkaError] = []
-
-        def told(error: KafkaError | None, _: Message) -> None:
-            if error is not None:
-                failed.append(error)
-
-        self._producer.produce(topic, value, key, headers=list(headers), on_delivery=told, **more)
-        assert self._producer.flush(10) == 0
-        assert not failed
 
     def reach(self, due: int) -> None:
         self._mini.advance_to(max(self._mini.now, datetime.fromtimestamp((due + 1) / 1000, UTC)))
@@ -128,10 +127,6 @@ class RealSubject(Subject):
 
     def make_topic(self, name: str) -> None:
         self._group.make_topic(name)
-
-    def write(self, topic: str, key: bytes | None, value: bytes | None, headers: Sequence[Any] = (), **more: Any) -> None:
-        self._group.write(key, value, headers, topic, **more)
-        self._group.flush()
 
     def reach(self, due: int) -> None:
         until(lambda: now() > due, (due - now()) / 1000 + 5, "the time comes")

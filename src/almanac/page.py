@@ -1,8 +1,8 @@
 """A page: what falls due before a horizon, sorted by due time, read lazily by the wheel of one shard.
 
-Its rows are the records as users wrote them, so the wheel decodes them with the same code as its tail. They come in small
-batches and only as far as needed: a page of ten million rows costs no more memory than one of ten. Where they come from is
-the page's own business: `parquet` reads the files that Spark wrote, and a wheel without a book has an empty page.
+Its rows are the records as users wrote them, so the wheel decodes them with the same code as its tail. They come in
+small batches and only as far as needed: a page of ten million rows costs no more memory than one of ten. Where they
+come from is the page's own business: `parquet` reads the files that Spark wrote; without a book the page is empty.
 """
 
 from collections import deque

@@ -40,9 +40,7 @@ def send(subject: Subject, message: client.Message) -> None:
     subject.write(message.topic, message.key, message.value, message.headers)
 
 
-def schedule(
-    subject: Subject, key: bytes, due: int, value: bytes, target: str, headers: Headers | None = None
-) -> None:
+def schedule(subject: Subject, key: bytes, due: int, value: bytes, target: str, headers: Headers | None = None) -> None:
     """In the native format, whatever the due time."""
     when: Headers = [("scheduler-epoch-ms", b"%d" % due), ("scheduler-target-topic", target.encode())]
     subject.write(subject.topic("etf1"), key, value, [*when, *(headers or [])])
@@ -88,7 +86,8 @@ def test_history_and_tombstone(subject: Subject) -> None:
     schedule(subject, b"kept", due, b"v", target)
     subject.reach(due)
     (got,) = subject.records(target)
-    (copy,) = [each for each in subject.records(subject.settings.history_topic) if ("almanac-id", b"kept") in each.headers]
+    history = subject.records(subject.settings.history_topic)
+    (copy,) = [each for each in history if ("almanac-id", b"kept") in each.headers]
     assert copy.headers[: len(got.headers)] == got.headers
     notes = first(copy.headers)
     assert (notes["almanac-target"], notes["almanac-due-ms"]) == (target.encode(), b"%d" % due)

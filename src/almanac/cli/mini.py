@@ -37,8 +37,8 @@ def mini(
 ) -> None:
     """Start a scheduler with a Kafka in memory, for tests: no Java, no Spark, up in a moment; Ctrl-C ends it.
 
-    It prints the address that Kafka clients of this machine can connect to; the port cannot be chosen. All that is in it
-    is gone at the end. docs/testing.md says how it differs from the real thing.
+    It prints the address that Kafka clients of this machine can connect to; the port cannot be chosen. All that is
+    in it is gone at the end. docs/testing.md says how it differs from the real thing.
 
     Example: [bold]almanac mini --topics reminders --address-file /tmp/kafka.address[/bold]
     """

@@ -1,7 +1,7 @@
 """librdkafka's mock cluster: a Kafka address on this machine that lives in a client of this process.
 
-What it has: produce, fetch, offsets, consumer groups, headers, timestamps; a topic is made when a producer (or anybody who
-asks for its metadata) names it, with four partitions.
+What it has: produce, fetch, offsets, consumer groups, headers, timestamps; a topic is made when a producer (or anybody
+who asks for its metadata) names it, with four partitions.
 
 What it lacks, looked up in rdkafka_mock.c and tried with librdkafka 2.16:
 
@@ -14,6 +14,7 @@ What it lacks, looked up in rdkafka_mock.c and tried with librdkafka 2.16:
 """
 
 import logging
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -66,20 +67,23 @@ class Cluster:
     def records(self, topic: str) -> list[Record]:
         """All that is in a topic, as its consumers see it, by partition and offset."""
         sources = self.sources([topic])
-        ends = self.ends(sources)
-        begin = tail.beginnings(self._admin, sources)  # asked here: a new consumer would wait half a second before it asks
+        ends, found = self.ends(sources), list[Record]()
         reading = {"group.id": "almanac-mini", "enable.auto.commit": False, "enable.partition.eof": True}
         consumer = Consumer({**self.client, **reading, "auto.offset.reset": "earliest", "fetch.wait.max.ms": QUICK})
-        found: list[Record] = []
+        until = time.monotonic() + ANSWER
         try:
+            # Asked here: a consumer that has to find out by itself may wait for up to a second before it does.
+            consumer.list_topics(topic, timeout=ANSWER)
+            begin = tail.beginnings(self._admin, sources)
             consumer.assign([TopicPartition(topic, partition, offset) for (_, partition), offset in begin.items()])
             while ends:
-                said = [tail.said(message) for message in consumer.consume(1_000, 0.01)]
-                for each in said:
-                    if isinstance(each, Record):
-                        found.append(each)
-                    elif each is not None and each.offset >= ends.get((each.topic, each.partition), 1 << 62):
-                        del ends[each.topic, each.partition]
+                for said in map(tail.said, consumer.consume(1_000, 0.01)):
+                    if isinstance(said, Record):
+                        found.append(said)
+                    elif said is not None and said.offset >= ends.get(said[:2], 1 << 62):
+                        del ends[said[:2]]
+                if time.monotonic() > until:
+                    raise errors.Unreachable(f"topic {topic} cannot be read to its end")
         finally:
             consumer.close()
         return sorted(found, key=lambda record: record[:3])

@@ -15,6 +15,7 @@ from almanac.clock import Clock
 from almanac.mini.cluster import QUICK, Cluster
 from almanac.outgoing import Outgoing
 from almanac.page import Page
+from almanac.record import Record
 from almanac.settings import SIZE_MARGIN, Settings
 from almanac.wheel import Opened
 
@@ -28,8 +29,10 @@ class Tail(tail.KafkaTail):
 
     def __init__(self, settings: Settings, sources: Sequence[ports.Source]) -> None:
         super().__init__(settings, sources, QUICK)
+        for topic in {topic for topic, _ in sources}:  # a consumer that does not know its topics may wait a second
+            self._consumer.list_topics(topic, timeout=ANSWER)
 
-    def poll(self, seconds: float) -> list[ports.Record | ports.End]:
+    def poll(self, seconds: float) -> list[Record | ports.End]:
         """See ports.Tail."""
         return super().poll(min(seconds, NAP))
 
@@ -41,7 +44,8 @@ class Writer:
         self._cluster, self._clock = cluster, clock
         self._kept = {settings.history_topic, settings.dead_letters_topic}
         largest = topics.MESSAGE_BYTES + SIZE_MARGIN + (1 << 20)
-        self._producer = Producer(kafka.producer(settings, linger_ms=0, message_max_bytes=largest))
+        more = {"linger_ms": 0, "message_max_bytes": largest, "queue_buffering_max_messages": 2_000_000}
+        self._producer = Producer(kafka.producer(settings, **more))
         self._producer.list_topics(timeout=ANSWER)  # its first message would wait half a second otherwise
         self._held: list[Outgoing] = []
 
@@ -110,12 +114,13 @@ class Writer:
         now = self._clock.now()  # on a clock that was moved a message must not look as if it came early
         try:
             for out in self._held:
+                headers: Any = out.headers
                 self._producer.produce(
-                    out.topic, out.value, out.key, out.partition, on_delivery=told, timestamp=now, headers=out.headers
+                    out.topic, out.value, out.key, out.partition, on_delivery=told, timestamp=now, headers=headers
                 )
             left = self._producer.flush(ANSWER)
         except (BufferError, KafkaException) as error:
-            raise ports.Unavailable(str(error)) from error
+            raise ports.Unavailable(f"the mock cluster does not take it: {error}") from error
         self._held = []
         if failed or left:
             raise ports.Unavailable(failed[0] if failed else f"{left} records were not answered for")
