@@ -85,7 +85,7 @@ class Subject(ABC):
 
     @abstractmethod
     def records(self, topic: str) -> list[Record]:
-        """All that a consumer finds in a topic that reads committed records."""
+        """All that a consumer finds in a topic that reads committed records, the earliest first."""
 
     @abstractmethod
     def close(self) -> None:
@@ -134,7 +134,8 @@ class RealSubject(Subject):
 
     def records(self, topic: str) -> list[Record]:
         with contextlib.closing(self._group.read(topic)) as reading:
-            return [Record(*got[:7]) for got in reading.to_the_end()]
+            found = [Record(*got[:7]) for got in reading.to_the_end()]
+        return sorted(found, key=lambda record: (record.timestamp, record.partition, record.offset))
 
     def close(self) -> None:
         self._group.close()

@@ -122,7 +122,7 @@ class Mini:
         return name
 
     def records(self, topic: str) -> list[Record]:
-        """All that is in a topic, by partition and offset: `key`, `value`, `headers`, `timestamp` ..."""
+        """All that is in a topic, the earliest first: `key`, `value`, `headers`, `timestamp` ..."""
         return self._running.records(topic)
 
     # Time

@@ -65,7 +65,7 @@ class Cluster:
         return tail.ends(self._admin, sources, IsolationLevel.READ_UNCOMMITTED)
 
     def records(self, topic: str) -> list[Record]:
-        """All that is in a topic, as its consumers see it, by partition and offset."""
+        """All that is in a topic, as its consumers see it, in order of time stamp, partition and offset."""
         sources = self.sources([topic])
         ends, found = self.ends(sources), list[Record]()
         reading = {"group.id": "almanac-mini", "enable.auto.commit": False, "enable.partition.eof": True}
@@ -86,7 +86,7 @@ class Cluster:
                     raise errors.Unreachable(f"topic {topic} cannot be read to its end")
         finally:
             consumer.close()
-        return sorted(found, key=lambda record: record[:3])
+        return sorted(found, key=lambda record: (record.timestamp, record.partition, record.offset))
 
     def close(self) -> None:
         """The cluster, and all that was in it, is gone."""
