@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from confluent_kafka import Producer
+from memory import TOPIC, Rig
 from waiting import until
 
 from almanac import client, errors, settings, wheel
@@ -86,6 +87,43 @@ def test_a_delivery_is_stamped_with_the_clock_it_was_due_by(almanac_mini: Mini, 
     almanac_mini.advance(2 * HOUR)
     (record,) = almanac_mini.records("reminders")
     assert due + HOUR <= datetime.fromtimestamp(record.timestamp / 1000, UTC) < due + HOUR + timedelta(minutes=1)
+
+
+def test_what_follows_from_a_delivery_is_done_too() -> None:
+    """A message that is a schedule itself, on another wheel; one that cannot be read, and its dead letter."""
+    with (
+        Mini(Settings.model_validate({"schedules_topics": "schedules,expiry=sky-json", "shards": 4})) as mini,
+        client.Scheduler({"bootstrap.servers": mini.bootstrap_servers}) as scheduler,
+    ):
+        for number in range(20):
+            due = mini.now + HOUR
+            inner = client.sky.schedule(reminder(b"%d" % number), "-", due, "-", "json").value
+            scheduler.schedule(client.Message("expiry", b"good %d" % number, inner), f"good {number}", at=due)
+            scheduler.schedule(client.Message("expiry", b"bad %d" % number, b"no JSON"), f"bad {number}", at=due)
+            mini.advance(HOUR)
+            assert mini.fired == 3 * (number + 1)
+            assert len(values(mini)) == len(values(mini, "dead-letters")) == number + 1
+
+
+def test_a_wheel_is_idle_when_nothing_is_left_to_read_to_do_and_to_fire() -> None:
+    rig = Rig()
+    turning = rig.wheel().begin()
+    turning.run_for(100)
+    assert turning.wheel.idle()
+    for happens in (
+        lambda: rig.kafka.schedule(b"due", int(rig.clock.wall()) + 1),
+        lambda: rig.kafka.write(TOPIC, b"garbage", b"v"),
+        lambda: rig.kafka.schedule(b"missed", int(rig.clock.wall()) - 1_500),
+    ):
+        happens()
+        busy = []
+        while not busy or not busy[-1]:
+            turning.step_or_recover()
+            rig.clock.time += 1
+            busy.append(turning.wheel.idle())
+        assert False in busy
+    assert rig.kafka.read("dead-letters")[0].key == b"garbage"
+    assert len(rig.kafka.fired()) == 2
 
 
 def test_a_clock_does_not_go_back(almanac_mini: Mini) -> None:
