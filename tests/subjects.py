@@ -106,7 +106,7 @@ class MiniSubject(Subject):
         self._mini.make_topic(name)
 
     def reach(self, due: int) -> None:
-        self._mini.advance_to(max(self._mini.now, datetime.fromtimestamp((due + 1) / 1000, UTC)))
+        self._mini.advance_to(datetime.fromtimestamp((due + 1) / 1000, UTC))
 
     def records(self, topic: str) -> list[Record]:
         return self._mini.records(topic)

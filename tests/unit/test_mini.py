@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -129,8 +130,9 @@ def test_a_wheel_is_idle_when_nothing_is_left_to_read_to_do_and_to_fire() -> Non
 def test_a_clock_does_not_go_back(almanac_mini: Mini) -> None:
     with pytest.raises(errors.TimeRefused, match="cannot go back"):
         almanac_mini.advance(-HOUR)
-    with pytest.raises(errors.TimeRefused, match="cannot go back"):
-        almanac_mini.advance_to(almanac_mini.now - HOUR)
+    before = almanac_mini.now
+    almanac_mini.advance_to(before - HOUR)
+    assert almanac_mini.now >= before
     with pytest.raises(errors.TimeRefused, match="time zone"):
         almanac_mini.advance_to(datetime(2040, 1, 1))  # noqa: DTZ001 (that is the point)
 
@@ -243,7 +245,7 @@ def test_other_commands_schedule_and_cancel_there() -> None:
             subprocess.run([sys.executable, "-m", "almanac", *line.split()], env=told, check=True, capture_output=True)
         out, _ = command.end(signal.SIGINT)
         assert command.process.returncode == 0
-        assert "Stopped. 1 messages were delivered." in out
+        assert "Stopped. Messages delivered: 1" in out
 
 
 @pytest.mark.parametrize(
@@ -299,6 +301,14 @@ def test_shared(shared, number):
 def test_the_fixtures_in_a_project_of_its_own(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(THEIRS)
     pytester.runpytest_subprocess("-p", "almanac.testing", "-p", "no:cacheprovider").assert_outcomes(passed=3)
+
+
+def test_the_examples_of_the_documentation(pytester: pytest.Pytester) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "testing.md").read_text(encoding="utf-8")
+    examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(examples) == 2
+    pytester.makepyfile(**{f"test_{number}": example for number, example in enumerate(examples)})
+    pytester.runpytest_subprocess("-p", "almanac.testing", "-p", "no:cacheprovider").assert_outcomes(passed=2)
 
 
 def test_pytest_finds_them_by_itself() -> None:

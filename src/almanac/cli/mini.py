@@ -19,9 +19,7 @@ from almanac.settings import Settings, is_topic
 
 CHECK = 0.5  # seconds between looks at the wheels
 
-_SETTINGS = (
-    "schedules_topics", "history_topic", "dead_letters_topic", "schedule_grace_interval", "since_delta", "shards",
-)  # fmt: skip
+_SETTINGS = ("schedules_topics", "history_topic", "dead_letters_topic", "schedule_grace_interval", "since_delta")
 
 
 @common.command(*_SETTINGS)
@@ -40,7 +38,7 @@ def mini(
     It prints the address that Kafka clients of this machine can connect to; the port cannot be chosen. All that is
     in it is gone at the end. docs/testing.md says how it differs from the real thing.
 
-    Example: [bold]almanac mini --topics reminders --address-file /tmp/kafka.address[/bold]
+    Example: [bold]almanac mini --topics reminders --address-file kafka.address[/bold]
     """
     from almanac.mini import Mini  # the other commands do without
 
@@ -60,7 +58,7 @@ def mini(
                 running.check()
         fired = running.fired
     if not as_json:
-        common.say(f"Stopped. {fired} messages were delivered.")
+        common.say(f"Stopped. Messages delivered: {fired}")
 
 
 def _show(settings: Settings, names: list[str], as_json: bool) -> None:

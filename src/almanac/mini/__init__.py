@@ -141,10 +141,10 @@ class Mini:
         self.settle()
 
     def advance_to(self, at: datetime) -> None:
-        """Moves the clock to a time that has not come yet."""
+        """Moves the clock to that time, unless it is later already."""
         if at.tzinfo is None:
             raise errors.TimeRefused(f"{at!r} has no time zone: give one, such as datetime(..., tzinfo=UTC)")
-        self.advance(at - self.now)
+        self.advance(max(timedelta(), at - self.now))
 
     def settle(self, seconds: float = SETTLE) -> None:
         """Waits until all that was written is read, and all that is due is delivered."""
