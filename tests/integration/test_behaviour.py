@@ -15,7 +15,8 @@ from almanac.broker import Broker
 from almanac.record import Headers, Record, first
 
 YEAR_MS = 365 * 86_400_000
-LARGEST = 1_048_588  # bytes of a batch that Kafka takes
+# Kafka takes a batch of 1,048,588 bytes: a schedule with this payload has 30 less, its delivery 40 more.
+LARGEST = 1_048_588 - 190
 
 
 @pytest.fixture(scope="module", params=["mini", "real"])
@@ -232,12 +233,12 @@ def test_a_message_that_does_not_fit_stops_nobody(subject: Subject) -> None:
     target, due = subject.new_target(), subject.soon()
     for number in range(20):
         schedule(subject, b"good %d" % number, due, b"good", target)
-    schedule(subject, b"too large", due, b"x" * (LARGEST - 250), target)
+    schedule(subject, b"too large", due, b"x" * LARGEST, target)
     subject.reach(due)
-    assert values(subject, target) == [b"good"] * 20
+    assert Counter(values(subject, target)) == {b"good": 20}
     got = letter(subject, b"too large")
     notes = first(got.headers)
-    assert (notes["almanac-reason"], len(got.value or b"")) == (b"undeliverable", LARGEST - 250)
+    assert (notes["almanac-reason"], len(got.value or b"")) == (b"undeliverable", LARGEST)
     assert target.encode() in (notes["almanac-detail"] or b"")
 
 

@@ -69,7 +69,7 @@ class Mini:
             for topic in filter(None, (settings.history_topic, settings.dead_letters_topic)):
                 cluster.make_topic(topic)
             self._sources = cluster.sources(settings.topics)
-            shards = settings.shards or 1
+            shards = min(settings.shards or 1, 1 + max(partition for _, partition in self._sources))
             for shard in range(shards):
                 mine = [source for source in self._sources if source[1] % shards == shard]
                 self._wheels.append(_Turning(settings, cluster, self._clock, mine))
