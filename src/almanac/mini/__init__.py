@@ -100,7 +100,7 @@ class Mini:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where any Kafka client of this machine can connect."""
+        """Where clients of this machine connect that are built on librdkafka."""
         return self._running.bootstrap_servers
 
     @property

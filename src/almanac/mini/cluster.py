@@ -11,6 +11,7 @@ What it lacks, looked up in rdkafka_mock.c and tried with librdkafka 2.16:
     long polls          a fetch that finds nothing answers after fetch.wait.max.ms, not when something comes
     sizes               whatever the client sends is taken
     other machines      it listens on 127.0.0.1, at a port that the system chooses
+    other clients       Java's own (4.1) finds no topic there; those built on librdkafka do
 """
 
 import logging
