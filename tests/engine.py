@@ -248,12 +248,18 @@ class Scheduler:
             raise AssertionError(f"the scheduler ended with code {self.process.returncode}:\n{self.output[-3000:]}")
 
     def quiet(self, before: int | None = None, timeout: float = 30) -> None:
-        """Waits until the wheels have read all there is, and nothing is due before that time (now, unless told)."""
+        """Waits until the wheels have read all there is, and nothing is due before that time (now, unless told).
+
+        What lies in a partition that is halted is not waited for.
+        """
         ends = self.group.ends(self.group.settings.topics)
         limit = before or now()
 
         def nothing_left(status: dict[str, Any]) -> bool:
-            read_all = all(offset >= ends[topic, partition] for topic, partition, offset in status["positions"])
+            halted = {(topic, partition) for topic, partition, _ in status["halted"]}
+            read_all = all(
+                offset >= ends[topic, p] for topic, p, offset in status["positions"] if (topic, p) not in halted
+            )
             idle = status["next_due"] is None or status["next_due"] > limit
             return bool(status["state"] == "firing" and read_all and idle and not status["missed"])
 

@@ -3,13 +3,13 @@
 It stands behind `ports` in the unit tests, so that time and interleaving are the test's to decide.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from almanac import formats, outgoing, page, ports, wheel, words
+from almanac import formats, outgoing, page, parquet, ports, wheel, words
 from almanac.clock import Clock
 from almanac.ledger import Ledger
 from almanac.record import Headers, Record
@@ -340,13 +340,12 @@ class MemoryPage(page.Page):
     """A page's rows without a file."""
 
     def __init__(self, rows: list[dict[str, Any]]) -> None:
-        super().__init__(None)
         rows = sorted(rows, key=lambda row: (row["mark"] is None, row["due"] or 0, row["version"]))
         self._rows = rows
 
-    def _batches(self, since: int) -> Any:
+    def batches(self, since: int) -> Iterator[page.Batch]:
         if self._rows:
-            yield pa.RecordBatch.from_pylist(self._rows, schema=_SCHEMA)
+            yield parquet.batch(pa.RecordBatch.from_pylist(self._rows, schema=_SCHEMA))
 
 
 _SCHEMA = pa.schema(

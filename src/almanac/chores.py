@@ -56,6 +56,10 @@ class Chores:
         """The log is read again."""
         self._letters = {}
 
+    def none(self) -> bool:
+        """Is there nothing to do?"""
+        return next(self._all(), None) is None
+
     def do(self) -> bool:
         """One transaction of what there is. Says whether there was anything."""
         chores = list(self._bounded())

@@ -1,25 +1,19 @@
 """A page: what falls due before a horizon, sorted by due time, read lazily by the wheel of one shard.
 
-Its rows are the records as users wrote them, so the wheel decodes them with the same code as its tail. They are read in
-small batches and only as far as needed: a page of ten million rows costs no more memory than one of ten.
+Its rows are the records as users wrote them, so the wheel decodes them with the same code as its tail. They come in
+small batches and only as far as needed: a page of ten million rows costs no more memory than one of ten. Where they
+come from is the page's own business: `parquet` reads the files that Spark wrote; without a book the page is empty.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.fs
-import pyarrow.parquet as pq
+from typing import NamedTuple
 
 from almanac import formats
-from almanac.book import places
 from almanac.ledger import Entry, Ledger
-from almanac.record import Headers, Record
+from almanac.record import Record
 
-BATCH_ROWS = 512
-BATCH_BYTES = 4 << 20  # payloads may be large: a batch is bounded by bytes too
 READY_ROWS, READY_BYTES = 20_000, 16 << 20  # decoded ahead in idle time; a decoded row takes 1.3 KB and its payload
 
 Ledgers = dict[tuple[str, int], Ledger]
@@ -36,53 +30,40 @@ class Mark:
     garbage: str | None  # why it is garbage
 
 
-class Page:
-    """One shard's part of a page, as files in a folder; a shard without rows has none."""
+Row = tuple[str | None, str | None, bool, int, Record]  # mark, why it is garbage, pending, version, record
 
-    def __init__(self, folder: str | None) -> None:
-        self._files: list[pq.ParquetFile] = []
-        self.rows = 0
-        if folder is None:
-            return
-        files, path = places.at(folder)
-        page = pyarrow.fs.FileSelector(path.rpartition("/")[0])  # not there at all: the page was removed
-        if path not in [found.path for found in files.get_file_info(page)]:
-            return
-        for found in sorted(files.get_file_info(pyarrow.fs.FileSelector(path)), key=lambda found: found.path):
-            if not found.path.endswith(".parquet"):
-                continue
-            file = pq.ParquetFile(files.open_input_file(found.path), pre_buffer=False)
-            self._files.append(file)
-            self.rows += file.metadata.num_rows
+
+class Batch(NamedTuple):
+    """Rows that are read at once."""
+
+    rows: Iterable[Row]
+    each: int  # bytes of a row
+
+
+class Page:
+    """One shard's part of a page. This one is empty; others say in `batches` what is in them."""
+
+    def batches(self, since: int) -> Iterator[Batch]:
+        """The marked rows, then those due from `since` on, in order; some that are due earlier may be among them."""
+        return iter(())
 
     def marks(self) -> Iterator[Mark]:
         """The marked rows; they stand first."""
-        for batch in self._batches(0):
-            for mark, reason, pending, version, record in _rows(batch):
+        for batch in self.batches(0):
+            for mark, reason, pending, version, record in batch.rows:
                 if mark is None:
                     return
                 yield Mark(record, version, pending, (reason or "unreadable") if mark == "garbage" else None)
 
     def cursor(self, ledgers: Ledgers, bury: Bury, since: int = 0) -> "Cursor":
         """The rows due from `since` on, as entries; `bury` takes what is none."""
-        return Cursor(self._batches(since), ledgers, bury, since)
-
-    def _batches(self, since: int) -> Iterator[pa.RecordBatch]:
-        for file in self._files:
-            for group in range(file.metadata.num_row_groups):
-                last = _last_due(file, group)
-                if group and last is not None and last < since:  # the first also holds the marked rows
-                    continue
-                size = file.metadata.row_group(group)
-                each = max(1, size.total_byte_size // max(1, size.num_rows))
-                rows = max(1, min(BATCH_ROWS, BATCH_BYTES // each))
-                yield from file.iter_batches(batch_size=rows, row_groups=[group], use_threads=False)
+        return Cursor(self.batches(since), ledgers, bury, since)
 
 
 class Cursor:
     """Reads rows as entries, in order, a batch at a time."""
 
-    def __init__(self, batches: Iterator[pa.RecordBatch], ledgers: Ledgers, bury: Bury, since: int) -> None:
+    def __init__(self, batches: Iterator[Batch], ledgers: Ledgers, bury: Bury, since: int) -> None:
         self._batches = batches
         self._ledgers, self._bury = ledgers, bury
         self._since = since
@@ -130,18 +111,15 @@ class Cursor:
         if batch is None:
             self._done = True
             return
-        self._each = batch.nbytes // max(1, batch.num_rows)
-        for mark, _, _, version, record in _rows(batch):
+        self._each = batch.each
+        for mark, _, _, version, record in batch.rows:
             ledger = self._ledgers.get((record.topic, record.partition))
             if mark is not None or ledger is None:
                 continue  # marked rows are taken at the page's turn; a topic may have left the settings
             try:
                 schedule = ledger.format.decode(record)
-            except (
-                formats.Invalid
-            ) as error:  # book and wheel disagree: neither a crash nor a schedule that is forgotten
-                nothing = formats.Schedule(0, "", None, -1, None, [], None)
-                self._bury(Entry(ledger, version, record, nothing, paged=True), "invalid", str(error))
+            except formats.Invalid as error:
+                self._bury(unreadable(ledger, version, record), "invalid", str(error))
                 continue
             if schedule.due < self._since:
                 continue
@@ -159,45 +137,3 @@ def entry(mark: Mark, ledger: Ledger) -> Entry:
 def unreadable(ledger: Ledger, version: int, record: Record) -> Entry:
     """A row on which book and wheel disagree: to be buried, neither a crash nor a schedule that is forgotten."""
     return Entry(ledger, version, record, formats.Schedule(0, "", None, -1, None, [], None), paged=True)
-
-
-_Row = tuple[str | None, str | None, bool, int, Record]
-
-
-def _rows(batch: pa.RecordBatch) -> Iterator[_Row]:
-    def column(name: str) -> list[Any]:
-        values: list[Any] = batch.column(name).to_pylist()
-        return values
-
-    columns = zip(
-        column("mark"), column("reason"), column("pending"), column("version"), column("kill"), column("slot"),
-        column("topic"), column("partition"), column("timestamp"), column("key"), column("value"),
-        _headers(batch.column("headers")), strict=True,
-    )  # fmt: skip
-    for mark, reason, pending, version, kill, slot, topic, partition, timestamp, key, value, headers in columns:
-        offset = slot if slot >= 0 else version
-        said = version if pending else kill
-        yield mark, reason, bool(pending), said, Record(topic, partition, offset, timestamp, key, value, headers)
-
-
-def _headers(column: pa.ListArray) -> list[Headers]:
-    # to_pylist() of a list of structs makes a dict per header; this makes one tuple per different header
-    flat = column.flatten()
-    names = flat.field(0).dictionary_encode()
-    texts = names.dictionary.to_pylist()
-    known: dict[tuple[str, bytes | None], tuple[str, bytes | None]] = {}
-    found = zip([texts[i] for i in names.indices.to_pylist()], flat.field(1).to_pylist(), strict=True)
-    pairs = [known.setdefault(pair, pair) for pair in found]
-    lengths = column.value_lengths().to_pylist()
-    result, at = [], 0
-    for length in lengths:
-        end = at + (length or 0)
-        result.append(pairs[at:end])
-        at = end
-    return result
-
-
-def _last_due(file: pq.ParquetFile, group: int) -> int | None:
-    leaf = [file.schema.column(i).path for i in range(len(file.schema))].index("due")
-    statistics = file.metadata.row_group(group).column(leaf).statistics
-    return statistics.max if statistics is not None and statistics.has_min_max else None

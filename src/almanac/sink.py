@@ -19,7 +19,7 @@ from almanac import formats, log, ports, priority, shard, tail, wheel, writer
 from almanac.book import pages
 from almanac.clock import Clock
 from almanac.ledger import Ledger
-from almanac.page import Page
+from almanac.parquet import ParquetPage
 from almanac.settings import Settings
 
 SCHEMA = "shard int, job string"
@@ -128,4 +128,4 @@ def turn(job: Job) -> str:
 def open_page(described: dict[str, Any], number: int) -> wheel.Opened:
     """The shard's part of an announced page."""
     spec = pages.PageSpec.from_json(json.dumps(described))
-    return wheel.Opened(spec.number, Page(spec.folder(number)), spec.offsets, spec.horizon)
+    return wheel.Opened(spec.number, ParquetPage(spec.folder(number)), spec.offsets, spec.horizon)

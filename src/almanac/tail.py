@@ -22,13 +22,13 @@ ANSWER, LOOK = 5.0, 1.0  # seconds
 class KafkaTail:
     """See ports.Tail."""
 
-    def __init__(self, settings: Settings, sources: Sequence[ports.Source]) -> None:
+    def __init__(self, settings: Settings, sources: Sequence[ports.Source], fetch_wait_ms: int = 100) -> None:
         self._sources = list(sources)
         self._consumer = Consumer(
             kafka.consumer(
                 settings,
                 group_id=f"{settings.group_id}-wheel",
-                fetch_wait_max_ms=100,
+                fetch_wait_max_ms=fetch_wait_ms,
                 fetch_min_bytes=1,
                 queued_max_messages_kbytes=16_384,
                 queued_min_messages=20_000,

@@ -89,7 +89,7 @@ class Wheel:
         self._staged: set[tuple[Ledger, bytes]] = set()
         self._stopped_keys = False  # rule 11: a staged key was touched
         self._chores = Chores(ledgers, writer, options.dead_letters, options.fires, options.bytes, self.tally)
-        self._live = Lane(Agenda(), Page(None).cursor(self.ledgers, self._chores.bury))
+        self._live = Lane(Agenda(), Page().cursor(self.ledgers, self._chores.bury))
         self._ward = Ward(
             writer, clock, options.history, options.fires, self._chores, self.tally,
             lambda entries: self._live.give_back(entries), self._committed,
@@ -232,7 +232,7 @@ class Wheel:
         # What was missed drains in due order beside the live ones, half of each transaction: see _gather.
         cursor = self._live.cursor
         cursor.bound(now)
-        page = self._page.page if self._page else Page(None)
+        page = self._page.page if self._page else Page()
         self._missed = Lane(self._live.agenda.split(now), cursor)
         self._live.agenda.keep(lambda entry: not entry.paged)  # given back; the new cursor reads them again
         self._live = Lane(self._live.agenda, page.cursor(self.ledgers, self._chores.bury, now))
@@ -443,6 +443,17 @@ class Wheel:
         self.state, self._trouble = state, why
         if self._clock.monotonic() - self._reported >= REPORT or state in ("replaced", "stopped"):
             self._report()
+
+    def idle(self) -> bool:
+        """Is all read that has come, all done that is due, and nothing to do until something comes or falls due?"""
+        due = self._live.next_due()
+        return (
+            self.state == "firing"
+            and all(ledger.at_end or ledger.halted for ledger in self.ledgers.values())
+            and self._missed is None
+            and (due is None or due > self._clock.now())
+            and self._chores.none()
+        )
 
     def status(self) -> dict[str, Any]:
         """How the wheel is, for people and metrics."""

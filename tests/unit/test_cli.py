@@ -28,6 +28,7 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ["up"],
         ["run"],
+        ["mini"],
         ["schedule"],
         ["cancel"],
         ["ls"],

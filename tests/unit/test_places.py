@@ -6,7 +6,7 @@ import pytest
 from pyarrow import fs
 
 from almanac.book import places
-from almanac.page import Page
+from almanac.parquet import ParquetPage
 
 
 def test_arrow_knows_s3_by_another_name_than_hadoop() -> None:
@@ -29,5 +29,5 @@ def test_pages_are_found_as_the_book_is(tmp_path: Path, monkeypatch: pytest.Monk
         return fs.LocalFileSystem(), str(tmp_path / "shard=0")
 
     monkeypatch.setattr(places, "at", at)
-    assert Page("s3a://bucket/pages/1/shard=0").rows == 0
+    assert ParquetPage("s3a://bucket/pages/1/shard=0").rows == 0
     assert asked == ["s3a://bucket/pages/1/shard=0"]

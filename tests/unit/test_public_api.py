@@ -7,7 +7,8 @@ import sys
 import pytest
 
 import almanac
-from almanac import errors
+from almanac import errors, testing
+from almanac.mini import Mini
 
 PUBLIC = ["AlmanacError", "Replaced", "Runner", "Settings", "SettingsError", "Unreachable", "UsageError"]
 
@@ -22,6 +23,13 @@ def test_the_runner() -> None:
     assert list(inspect.signature(almanac.Runner).parameters) == ["settings", "spark", "progress"]
     public = {name for name in vars(almanac.Runner) if not name.startswith("_")}
     assert {"start", "wait", "close", "statuses", "shards"} <= public
+
+
+def test_for_tests_of_other_programs() -> None:
+    assert testing.__all__ == ["almanac_mini", "almanac_settings", "mini"]
+    public = {name for name in vars(Mini) if not name.startswith("_")}
+    assert {"bootstrap_servers", "now", "advance", "advance_to", "settle", "records", "make_topic", "fired"} <= public
+    assert {"start", "check", "close"} <= public
 
 
 def test_errors_have_one_root_and_an_exit_code() -> None:

@@ -7,7 +7,7 @@ import pytest
 from memory import START, TOPIC, Rig
 
 from almanac import ledger, ports
-from almanac.page import Page
+from almanac.parquet import ParquetPage
 
 PAGE = 300_000  # ms
 
@@ -196,9 +196,9 @@ def test_a_shard_without_rows_is_empty_and_a_page_that_is_gone_is_an_error(tmp_p
     (tmp_path / "7-1").mkdir()
     (tmp_path / "7-1" / "_SUCCESS").touch()
     for root in (str(tmp_path), tmp_path.as_uri()):
-        assert Page(f"{root}/7-1/shard=0").rows == 0
+        assert ParquetPage(f"{root}/7-1/shard=0").rows == 0
         with pytest.raises(FileNotFoundError):
-            Page(f"{root}/6-1/shard=0")
+            ParquetPage(f"{root}/6-1/shard=0")
 
 
 def test_a_marked_row_that_the_wheel_cannot_read_ends_in_the_dead_letters_too() -> None:

@@ -1,6 +1,7 @@
 """The command `almanac`: one module for each group of commands.
 
 scheduler.py    up, run
+mini.py         mini
 schedules.py    schedule, cancel
 questions.py    ls, explain
 upkeep.py       topics apply, doctor, config, schema, version
@@ -9,7 +10,7 @@ bench.py        bench burst, steady, live, all
 
 import typer
 
-from almanac.cli import bench, questions, scheduler, schedules, upkeep
+from almanac.cli import bench, mini, questions, scheduler, schedules, upkeep
 
 app = typer.Typer(
     name="almanac",
@@ -23,6 +24,7 @@ app = typer.Typer(
 
 app.command()(scheduler.up)
 app.command()(scheduler.run)
+app.command()(mini.mini)
 app.command()(schedules.schedule)
 app.command()(schedules.cancel)
 app.command()(questions.ls)
