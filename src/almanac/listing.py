@@ -75,7 +75,7 @@ def _since(
     settings: Settings, starts: dict[Source, int], stops: dict[Source, int], topic_ids: dict[str, str]
 ) -> dict[Key, Since]:
     grace = settings.schedule_grace_interval * 1000
-    forms = {topic: formats.named(name, grace) for topic, name in settings.schedules_topics}
+    forms = {topic: formats.named(name, grace) for topic, name in settings.sources}
     found: dict[Key, Since] = {}
     for record in scan.read(settings, starts, stops, lambda _: True):
         said = words.read(record, forms[record.topic], topic_ids[record.topic])

@@ -6,6 +6,7 @@ from almanac.record import Headers, Record, first
 EPOCH, EPOCH_MS = "scheduler-epoch", "scheduler-epoch-ms"
 TOPIC, KEY = "scheduler-target-topic", "scheduler-target-key"
 SINCE = "scheduler-timestamp"
+REQUEST = "scheduler-request"  # set by the bridge: the timer request that this was; such a one is never outdated
 TOLERANCE = 2_000  # ms that a producer's clock may be ahead of the due time it meant
 
 
@@ -33,7 +34,8 @@ class Etf1:
             ("scheduler-key", record.key),
             ("scheduler-topic", record.topic.encode()),
         ]
-        return formats.Schedule(due, target, named.get(KEY), -1, record.value, out, self._grace)
+        grace = None if REQUEST in named else self._grace
+        return formats.Schedule(due, target, named.get(KEY), -1, record.value, out, grace)
 
     def speaks(self, record: Record) -> bool:
         """See formats.Format."""
