@@ -49,6 +49,39 @@ def test_vector(case: dict[str, Any]) -> None:
     assert (out.key, out.timestamp) == (b"timer-request/1/42", asked.timestamp)
 
 
+def field(number: int, content: bytes) -> bytes:
+    """A field of bytes as protobuf's encoding is specified, without its library."""
+    length, size = len(content), b""
+    while length > 127:
+        size += bytes([length & 127 | 128])
+        length >>= 7
+    return bytes([number << 3 | 2]) + size + bytes([length]) + content
+
+
+@given(
+    st.integers(0, 253_402_300_799),
+    st.text(),
+    st.binary(max_size=300),
+    st.from_regex(r"[a-z0-9._-]{3,20}", fullmatch=True),
+)
+def test_what_another_encoder_wrote_is_read(second: int, key: str, value: bytes, topic: str) -> None:
+    future = field(1, topic.encode()) + field(2, key.encode()) + field(3, value)
+    asked = Record("timer-request", 0, 1, 2, b"%d" % second, future, [])
+    read = timers.read(asked)
+    assert (read.due, read.target, read.key, read.value) == (1000 * second, topic, key.encode(), value)
+
+
+@given(st.binary(max_size=20) | st.none(), st.binary(max_size=60) | st.none())
+def test_whatever_stands_in_a_request_it_is_bridged_or_a_dead_letter(key: bytes | None, value: bytes | None) -> None:
+    world = World(partitions=1)
+    serving = world.bridge().begin()
+    world.kafka.write(REQUESTS, key, value, [("\ufffd", None)] if key == b"1" else [])
+    world.request(b"next")
+    serving.steps(3)
+    assert len(world.schedules()) + len(world.letters()) == 2
+    assert world.schedules()[-1].value == b"next"
+
+
 # Exactly once
 
 MOVES = (
