@@ -118,7 +118,7 @@ class MemoryInbox:
                 self._positions[source] = found[-1][2] + 1
                 return found
         kafka.clock.time += seconds * 1000
-        return found
+        return [ports.End(*source, kafka.log(*source).stable) for source in self._positions]
 
 
 class MemoryDial:

@@ -64,7 +64,9 @@ class Bridge:
         self._first: dict[str, str] = {}  # the id that each topic had when it was read first
         self._partitions: dict[ports.Source, ports.Partition] = {}
         self._marks: dict[ports.Source, ports.Mark] = {}  # how far all is committed
+        self._prefixes: dict[ports.Source, bytes] = {}  # of the ids
         self._others: dict[ports.Source, ports.Mark] = {}  # of topics that are not bridged now
+        self._ends: dict[ports.Source, int] = {}  # which ends were reached
         self._queue: deque[Record] = deque()
         self._most = options.requests  # fewer while one is looked for that does not fit
         self._shrunk = 0  # how often the head of the queue did not fit
@@ -83,11 +85,15 @@ class Bridge:
             for source, partition in self._partitions.items()
         }
         self._first = {**{topic: mark.topic_id for (topic, _), mark in self._marks.items()}, **memory["first"]}
+        self._prefixes = {
+            source: prefix(source, mark.topic_id, self._first[source[0]]) for source, mark in self._marks.items()
+        }
         self._others = {source: mark for source, mark in remembered.items() if source not in self._marks}
         self._queue.clear()
+        self._ends = {}
         self._most, self._shrunk = self._options.requests, 0
         if any(self._partitions[source].mark != mark for source, mark in self._marks.items()):
-            self._write([], self._marks)
+            self._commit(self._marks)
         self._remember()
         self._inbox.seek({source: mark.offset for source, mark in self._marks.items()})
 
@@ -119,8 +125,15 @@ class Bridge:
         if {s: p.topic_id for s, p in before.items()} != {s: p.topic_id for s, p in self._partitions.items()}:
             log.info("the request topics have changed: looking where to go on")
             self.begin()
-        else:
-            self._remember()
+            return
+        if not self._queue:  # a requester's transactions leave markers behind its records: read, too
+            marks = {
+                s: ports.Mark(max(end, self._marks[s].offset), before[s].topic_id) for s, end in self._ends.items()
+            }
+            if marks.items() - self._marks.items():
+                self._commit(marks)
+                self._marks |= marks
+        self._remember()
 
     # From there on
 
@@ -128,8 +141,10 @@ class Bridge:
         """See duty.Work."""
         if self._clock.monotonic() - self._looked >= LOOK:
             self._look_again()
-        if not self._queue:
-            self._queue.extend(found for found in self._inbox.poll(WAIT) if isinstance(found, Record))
+        if len(self._queue) < self._most:
+            found = self._inbox.poll(0 if self._queue else WAIT)
+            self._queue.extend(each for each in found if isinstance(each, Record))
+            self._ends |= {each[:2]: each.offset for each in found if isinstance(each, ports.End)}
         if self._queue:
             self._pass_on(self._batch())
 
@@ -149,8 +164,10 @@ class Bridge:
 
     def _pass_on(self, batch: Sequence[Record]) -> None:
         reasons: Counter[str] = Counter()
-        records = [out for record in batch if (out := self._written(record, reasons)) is not None]
-        marks = {(r.topic, r.partition): ports.Mark(r.offset + 1, self._topic_id(r)) for r in batch}
+        now = self._clock.now()
+        records = [out for record in batch if (out := self._written(record, now, reasons)) is not None]
+        ends = {(record.topic, record.partition): record.offset + 1 for record in batch}
+        marks = {source: ports.Mark(end, self._partitions[source].topic_id) for source, end in ends.items()}
         faults = self._writer.attempt(records, marks)
         if not faults:
             for _ in batch:
@@ -164,13 +181,13 @@ class Bridge:
             self._shrunk += len(batch) == 1
             self._most = max(1, len(batch) // 2)
         else:  # our own topics: never a request's fault (rule 8)
-            raise ports.Unavailable(f"cannot write to {self._options.topic}: {next(iter(faults.values())).detail}")
+            raise ports.Unavailable(f"cannot write schedules or dead letters: {next(iter(faults.values())).detail}")
 
-    def _written(self, record: Record, reasons: Counter[str]) -> Outgoing | None:
+    def _written(self, record: Record, now: int, reasons: Counter[str]) -> Outgoing | None:
         """The schedule; else a dead letter, a stub of one, and in the end nothing: whatever fits (rule 9)."""
-        topic, first_id, now = self._options.topic, self._first[record.topic], self._clock.now()
+        topic = self._options.topic
         try:
-            good = schedule(record, topic, first_id, self._topic_id(record), now)
+            good = schedule(record, topic, self._prefixes[record.topic, record.partition], now)
             if not self._shrunk:
                 return good
             reason, detail, tries = "undeliverable", f"as a schedule it is too large for {topic}", self._shrunk - 1
@@ -182,11 +199,8 @@ class Bridge:
         reasons[reason] += 1
         return outgoing.dead_letter(record, record.offset, reason, detail, self._options.dead_letters, stub=tries == 1)
 
-    def _topic_id(self, record: Record) -> str:
-        return self._partitions[record.topic, record.partition].topic_id
-
-    def _write(self, records: Sequence[Outgoing], marks: dict[ports.Source, ports.Mark]) -> None:
-        faults = self._writer.attempt(records, marks)
+    def _commit(self, marks: dict[ports.Source, ports.Mark]) -> None:
+        faults = self._writer.attempt([], marks)
         if faults:
             raise ports.Unavailable(f"cannot commit offsets: {next(iter(faults.values())).detail}")
 
@@ -201,27 +215,38 @@ class Bridge:
         }
 
 
-def schedule(record: Record, topic: str, first_id: str, topic_id: str, now: int) -> Outgoing:
-    """A request as a native schedule for `topic`. Raises Invalid.
+def prefix(source: ports.Source, topic_id: str, first_id: str) -> bytes:
+    """What the ids of a partition's requests begin with: all but the offset.
 
-    `first_id` is the request topic's id when it was read first: the offsets of one that was made anew begin again, and
-    so its id becomes part of the schedules' ids.
+    The offsets of a topic that was made anew begin again: the topic's id becomes part of the ids then.
     """
+    topic, number = source
+    anew = "" if topic_id == first_id else f"{topic_id}/"
+    return f"{topic}/{anew}{number}/".encode()
+
+
+def schedule(record: Record, topic: str, ids: bytes, now: int) -> Outgoing:
+    """A request as a native schedule for `topic`; `ids` is the prefix of its partition. Raises Invalid."""
     asked = timers.read(record)
-    place = b"%s/%d/%d" % (record.topic.encode(), record.partition, record.offset)
-    named = first(record.headers)
-    if any("\ufffd" in name for name in named):
-        raise formats.Invalid("a header's name is not UTF-8")
-    chosen = named.get(timers.ID)
-    if timers.ID in named and not chosen:
-        raise formats.Invalid(f"header {timers.ID} is empty; leave it out or choose an id")
-    anew = b"" if topic_id == first_id else topic_id.encode() + b"/"
-    own = b"%s/%s%d/%d" % (record.topic.encode(), anew, record.partition, record.offset)
+    own = b"%s%d" % (ids, record.offset)
     headers: Headers = [
-        (etf1.EPOCH, b"%d" % (asked.due // 1000)),
+        (etf1.EPOCH, record.key),
         (etf1.TOPIC, asked.target.encode()),
         (etf1.KEY, asked.key),
-        (etf1.REQUEST, place),
+        (etf1.REQUEST, own),
     ]
     # A time stamp ahead of the broker's clock would be refused.
-    return Outgoing(topic, -1, chosen or own, asked.value, headers, max(0, min(record.timestamp, now)))
+    timestamp = max(0, min(record.timestamp, now))
+    name = _chosen(record.headers, own) if record.headers else own
+    return Outgoing(topic, -1, name, asked.value, headers, timestamp)
+
+
+def _chosen(headers: Headers, own: bytes) -> bytes:
+    """The id: the requester's, or our own."""
+    named = first(headers)
+    if any("\ufffd" in name for name in named):
+        raise formats.Invalid("a header's name is not UTF-8")
+    chosen = named.get(timers.ID, own)
+    if not chosen:
+        raise formats.Invalid(f"header {timers.ID} is empty; leave it out or choose an id")
+    return chosen

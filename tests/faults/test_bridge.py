@@ -24,7 +24,7 @@ MANY_YEARS = datetime(2099, 1, 1, tzinfo=UTC)
 def group(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
     """With a topic of requests and an oscillator; small transactions, so that there is a middle to be killed in."""
     folder = tmp_path_factory.mktemp("bridge")
-    with Group(broker.bootstrap_servers, folder, shards="1", page_length="20s", fires_per_transaction="50") as made:
+    with Group(broker.bootstrap_servers, folder, shards="1", page_length="20s", fires_per_transaction="100") as made:
         made.tell(
             schedules_topics=f"{made.topic},{made.name}-request=timers", oscillator_topic=f"{made.name}-oscillator"
         )
@@ -67,17 +67,22 @@ def test_requests_come_once_though_worker_and_scheduler_are_killed_in_the_middle
 ) -> None:
     works(scheduler, "bridge", "bridging")
     bad = set(range(0, COUNT, BAD))
-    for number in range(COUNT):
-        if number in bad:
-            group.write(b"soon", b"%d" % number, [], topic=f"{group.name}-request")
-        else:
-            ask(group, b"%d" % number, MANY_YEARS)
+
+    def feed(numbers: range) -> None:
+        for number in numbers:
+            if number in bad:
+                group.write(b"soon", b"%d" % number, [], topic=f"{group.name}-request")
+            else:
+                ask(group, b"%d" % number, MANY_YEARS)
+
+    feed(range(COUNT // 2))
     with group.read(group.topic) as reading:
         reading.until(lambda got: _numbers(got).total() >= 500, 30, "some are bridged")
         victim = scheduler.duty("bridge")["pid"]
         os.kill(victim, signal.SIGKILL)
         before = _numbers(reading.to_the_end()).total()
-        assert before < COUNT - len(bad), "it was killed in the middle"
+        assert before < COUNT // 2 - len(bad), "it was killed in the middle"
+        feed(range(COUNT // 2, COUNT))
         until(lambda: scheduler.duty("bridge")["pid"] not in (0, victim), 60, "another process goes on")
         reading.until(lambda got: _numbers(got).total() >= before + 500, 60, "more are bridged")
         scheduler.kill()
@@ -92,6 +97,9 @@ def test_requests_come_once_though_worker_and_scheduler_are_killed_in_the_middle
         came = _numbers(reading.to_the_end())
     assert set(came.values()) == {1}, f"twice: {[n for n, times in came.items() if times > 1][:10]}"
     assert set(came) == set(range(COUNT)) - bad
+    with group.read(f"{group.name}-oscillator") as ticks:
+        seconds = [int(each.key or b"") for each in ticks.to_the_end()]
+    assert seconds == list(range(seconds[0], seconds[0] + len(seconds))), "no second came twice or was left out"
     with group.dead_letters() as letters:
         assert Counter(int(each.value or b"-1") for each in letters.to_the_end()) == Counter(bad)
     inbox = KafkaInbox(group.settings)
@@ -105,6 +113,7 @@ def _numbers(got: list[Got]) -> Counter[int]:
     return Counter(int(each.value) for each in got if each.value and each.value.isdigit())
 
 
+@pytest.mark.long
 def test_each_second_comes_once_though_worker_and_scheduler_are_replaced(group: Group, scheduler: Scheduler) -> None:
     works(scheduler, "oscillator", "ticking")
     with group.read(f"{group.name}-oscillator") as reading:

@@ -10,6 +10,7 @@ import pytest
 from duties import BRIDGE, LETTERS, REQUESTS, SCHEDULES, Crash, FusedWriter, Serving, World
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from memory import Slot
 
 from almanac import bridge, formats, ports, words
 from almanac.formats import etf1, timers
@@ -40,7 +41,7 @@ def test_vector(case: dict[str, Any]) -> None:
     assert (read.due, read.target, read.partition) == (wanted["due_ms"], target["topic"], -1)
     assert (read.key, read.value, read.headers) == (unpacked(target["key"]), unpacked(target["value"]), [])
     # and what a wheel reads of the bridged one
-    out = bridge.schedule(asked, "schedules", "id", "id", asked.timestamp)
+    out = bridge.schedule(asked, "schedules", b"timer-request/1/", asked.timestamp)
     bridged = Record(out.topic, 0, 7, out.timestamp, out.key, out.value, out.headers)
     said = words.read(bridged, formats.named("auto"), "other-id")
     assert isinstance(said, words.Word)
@@ -313,6 +314,18 @@ def test_what_was_deleted_before_it_was_read_is_counted() -> None:
     assert serving.duty.status()["lost"] == 3
 
 
+def test_markers_of_a_requesters_transactions_are_read_too() -> None:
+    world = World(partitions=1)
+    serving = world.bridge().begin()
+    world.request(b"one")
+    world.kafka.log(REQUESTS).append(Slot(None))
+    serving.steps(3)
+    world.clock.time += bridge.LOOK
+    serving.steps(2)
+    assert serving.duty.status()["behind"] == 0
+    assert world.kafka.marks[REQUESTS, 0].offset == 2
+
+
 # What it makes of them
 
 
@@ -345,8 +358,8 @@ def test_a_second_that_has_passed_is_never_outdated_and_the_time_stamp_stays() -
 
 def test_a_time_stamp_of_the_future_is_not_kept_as_the_broker_would_refuse_it() -> None:
     asked = record(CASES[0])
-    assert bridge.schedule(asked, "schedules", "id", "id", asked.timestamp - 9).timestamp == asked.timestamp - 9
-    assert bridge.schedule(asked._replace(timestamp=-1), "schedules", "id", "id", 9).timestamp == 0
+    assert bridge.schedule(asked, "schedules", b"", asked.timestamp - 9).timestamp == asked.timestamp - 9
+    assert bridge.schedule(asked._replace(timestamp=-1), "schedules", b"", 9).timestamp == 0
 
 
 @pytest.mark.parametrize(
@@ -374,7 +387,7 @@ def test_trouble_with_our_own_topic_is_waited_for() -> None:
     serving = world.bridge().begin()
     world.request(b"one")
     world.kafka.unknown.add(SCHEDULES)
-    with pytest.raises(ports.Unavailable, match=SCHEDULES):
+    with pytest.raises(ports.Unavailable, match="unknown topic"):
         serving.duty.step()
     world.kafka.unknown.clear()
     assert serving.duty.take_over() is None
