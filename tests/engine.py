@@ -142,6 +142,7 @@ class Shards:
         self._consumer.subscribe([group.settings.shard_topic])
         self.owners: dict[tuple[int, int], dict[str, Any]] = {}  # shard, offset of the claim -> what it says
         self.statuses: dict[tuple[int, int], dict[str, Any]] = {}  # shard, offset of the claim it works under
+        self.duties: dict[tuple[str, int], dict[str, Any]] = {}  # its name, offset of the claim it works under
         self.starts: Counter[tuple[int, int]] = Counter()  # how often a wheel was started under that claim
         self.states: set[str] = set()  # all that were ever reported
 
@@ -159,6 +160,9 @@ class Shards:
             elif key == b"status":
                 self.statuses[shard, value["owner"]] = {**value, "reported": message.timestamp()[1]}
                 self.states.add(value["state"])
+            elif key is not None and key.endswith(b"-status"):
+                name = key.decode().removesuffix("-status")
+                self.duties[name, value["owner"]] = {**value, "reported": message.timestamp()[1]}
         return self
 
     def of(self, driver: int) -> dict[int, dict[str, Any]]:
@@ -167,6 +171,11 @@ class Shards:
         found = {shard: self.statuses.get((shard, offset), {}) for shard, offset in claims.items()}
         wheels = max((self.owners[claim]["shards"] for claim in claims.items()), default=0)
         return {shard: status for shard, status in found.items() if shard < wheels}
+
+    def duty(self, name: str, driver: int) -> dict[str, Any]:
+        """The last report of that duty of that driver."""
+        claims = [offset for (shard, offset), value in self.owners.items() if shard == 0 and _pid(value) == driver]
+        return self.duties.get((name, max(claims, default=-1)), {})
 
     def close(self) -> None:
         self._consumer.close()
@@ -215,6 +224,11 @@ class Scheduler:
     def statuses(self) -> dict[int, dict[str, Any]]:
         """The wheels' last reports, by shard."""
         return self.group.shards.look().of(self.pid)
+
+    def duty(self, name: str) -> dict[str, Any]:
+        """The last report of what runs beside the wheels; with the `pid` of its process."""
+        status = self.group.shards.look().duty(name, self.pid)
+        return {**status, "pid": _pid(status)} if status else {"state": "none", "pid": 0}
 
     def reports(self, condition: Callable[[dict[str, Any]], bool], timeout: float, what: str) -> None:
         """Waits until every wheel has reported, from now on, what the condition asks for."""

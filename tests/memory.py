@@ -3,7 +3,7 @@
 It stands behind `ports` in the unit tests, so that time and interleaving are the test's to decide.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +49,7 @@ class Transaction:
     """Open until `state` says otherwise."""
 
     state: str = "open"
+    marks: Mapping[ports.Source, ports.Mark] = field(default_factory=dict)
 
 
 @dataclass
@@ -104,6 +105,7 @@ class Kafka:
         self.away = False
         self.partitions: dict[str, int] = {}  # of targets
         self.limits: dict[str, int] = {}  # bytes a record of that topic may have
+        self.marks: dict[ports.Source, ports.Mark] = {}  # committed offsets
 
     def log(self, topic: str, partition: int = 0) -> Log:
         return self.logs.setdefault((topic, partition), Log())
@@ -238,8 +240,8 @@ class MemoryWriter:
                 hook()
         place = (out.topic, max(0, out.partition))
         log = self._kafka.log(*place)
-        now = int(self._kafka.clock.wall())
-        log.append(Slot(Record(*place, log.end, now, out.key, out.value, list(out.headers)), self._transaction))
+        at = out.timestamp or int(self._kafka.clock.wall())
+        log.append(Slot(Record(*place, log.end, at, out.key, out.value, list(out.headers)), self._transaction))
         self._logs.add(place)
         self.staged.append(out.topic)
 
@@ -261,13 +263,17 @@ class MemoryWriter:
         self._check()
         self._end("aborted")
 
-    def attempt(self, records: Sequence[outgoing.Outgoing]) -> dict[int, ports.Fault]:
+    def attempt(
+        self, records: Sequence[outgoing.Outgoing], marks: Mapping[ports.Source, ports.Mark] | None = None
+    ) -> dict[int, ports.Fault]:
         self.begin()
         faults = {n: fault for n, out in enumerate(records) if (fault := self._fault(out))}
         if faults:
             self.abort()
             return faults
         self.send(records)
+        if self._transaction is not None:
+            self._transaction.marks = marks or {}
         self.commit()
         return {}
 
@@ -280,6 +286,8 @@ class MemoryWriter:
     def _end(self, state: str) -> None:
         assert self._transaction is not None
         self._transaction.state = state
+        if state == "committed":
+            self._kafka.marks.update(self._transaction.marks)
         for place in self._logs:
             self._kafka.log(*place).append(Slot(None))
         self._transaction = None

@@ -67,16 +67,22 @@ class Board:
             halted=tuple(f"{topic}/{partition}" for topic, partition, _ in _halted(statuses)),
         )
 
-    def line(self, view: Overview) -> str:
+    def line(self, view: Overview, duties: Mapping[str, dict[str, Any]] | None = None) -> str:
         """One line for a log."""
         states = ", ".join(f"{shard} {state}" for shard, state in view.states.items())
         return (
             f"pending {view.pending:,}  fired {view.fired:,} ({view.per_second:.0f}/s)  {_lateness(view)}  "
             f"next {_until(view.next_due)}  shards: {states or 'none yet'}"
+            + "".join(f"  {name}: {_duty(status)}" for name, status in (duties or {}).items())
             + (f"  INCOMPATIBLE, upgrade Almanac: {', '.join(view.halted)}" if view.halted else "")
         )
 
-    def picture(self, view: Overview, statuses: Mapping[int, dict[str, Any]]) -> RenderableType:
+    def picture(
+        self,
+        view: Overview,
+        statuses: Mapping[int, dict[str, Any]],
+        duties: Mapping[str, dict[str, Any]] | None = None,
+    ) -> RenderableType:
         """The same for a terminal, with the shards one by one."""
         head = Table.grid(padding=(0, 3))
         head.add_row("pending", "fired", "a second", "late (last 10 s)", "next due", "dead letters", style="dim")
@@ -94,11 +100,12 @@ class Board:
                 str(shard), Text(state, style), str(status.get("page")), f"{status.get('fired', 0):,}",
                 f"{status.get('in_memory', 0):,}", _until(status.get("next_due")), Text(status.get("why") or ""),
             )  # fmt: skip
+        beside = [Text.assemble((f"{name}  ", "dim"), _duty(status)) for name, status in (duties or {}).items()]
         halted = [
             Text(f"{topic}/{partition} is incompatible and halts at {why}", "bold red")
             for topic, partition, why in _halted(statuses)
         ]
-        return Group(Text(self._title, "bold"), head, Text(), shards, *halted)
+        return Group(Text(self._title, "bold"), head, Text(), shards, *beside, *halted)
 
 
 def _state(status: Mapping[str, Any]) -> str:
@@ -108,6 +115,16 @@ def _state(status: Mapping[str, Any]) -> str:
 
 def _halted(statuses: Mapping[int, dict[str, Any]]) -> list[tuple[str, int, str]]:
     return sorted((topic, partition, why) for s in statuses.values() for topic, partition, why in s.get("halted", ()))
+
+
+def _duty(status: Mapping[str, Any]) -> str:
+    done = [f"{status[name]:,} {name}" for name in ("bridged", "ticks") if name in status]
+    dead = sum(status.get("dead_letters", {}).values())
+    done += [f"{dead:,} dead letters"] if dead else []
+    done += [f"{status['lost']:,} lost"] if status.get("lost") else []
+    done += [f"{status['behind']:,} behind"] if status.get("behind") else []
+    why = f": {status['why']}" if status.get("why") else ""
+    return f"{_state(status)}{why} ({', '.join(done)})"
 
 
 def _lateness(view: Overview) -> str:

@@ -28,7 +28,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec, ResourceType, TopicDescription
 
-from almanac import errors, jars, java, kafka, topics
+from almanac import dial, errors, inbox, jars, java, kafka, ports, topics
 from almanac.settings import SIZE_MARGIN, Settings
 
 CLOCK_MS: Final = 250
@@ -36,6 +36,9 @@ CLOCK_MS: Final = 250
 
 HANGING_SECONDS: Final = 3.0
 """A transaction that is open for that long is shown; the scheduler's own last milliseconds."""
+
+LATE_SECONDS: Final = 10
+"""What the oscillator may be behind or ahead before it is worth a word."""
 
 _ROOM_TO_FAIL: Final = 200 << 20
 _ROOM_TO_WARN: Final = 2 << 30
@@ -163,11 +166,14 @@ def _reachable(patient: Examination) -> Iterator[Check]:
     yield Check("Kafka", "ok", f"{patient.settings.bootstrap_servers} answers, {brokers}")
 
 
-_VITAL: Final = {
-    "cleanup.policy": "schedules that wait longer than the retention would be lost",
-    "retention.ms": "schedules that wait longer would be lost",
-    "min.compaction.lag.ms": "an update at the moment of firing could be lost while the scheduler is down (rule 4)",
-    "delete.retention.ms": "cancels vanish sooner: after a longer stop the book is built anew (rule 10)",
+_VITAL: Final[dict[topics.Purpose, dict[str, str]]] = {
+    "schedules": {
+        "cleanup.policy": "schedules that wait longer than the retention would be lost",
+        "retention.ms": "schedules that wait longer would be lost",
+        "min.compaction.lag.ms": "an update at the moment of firing could be lost while the scheduler is down (rule 4)",
+        "delete.retention.ms": "cancels vanish sooner: after a longer stop the book is built anew (rule 10)",
+    },
+    "timer requests": {"cleanup.policy": "of all requests for one second only the last would be kept"},
 }
 
 
@@ -179,9 +185,8 @@ def _topics(patient: Examination) -> Iterator[Check]:
                 name, "fail", "does not exist", "almanac topics apply (a start of the scheduler creates it too)"
             )
             continue
-        vital = {
-            key: why for key, why in _VITAL.items() if key in change.configs and change.spec.purpose == "schedules"
-        }
+        meanings = _VITAL.get(change.spec.purpose, {})
+        vital = {key: why for key, why in meanings.items() if key in change.configs}
         for text in change.warnings:
             yield Check(name, "warn", text)
         if change.kind == "alter":
@@ -223,7 +228,8 @@ def _transactions(patient: Examination) -> Iterator[Check]:
 def _sizes(patient: Examination) -> Iterator[Check]:
     settings = patient.settings
     sizes = {name: int(values["max.message.bytes"]) for name, values in patient.configs.items()}
-    largest = max((sizes[topic] for topic in settings.topics if topic in sizes), default=0)
+    read = (*settings.topics, *settings.request_topics)
+    largest = max((sizes[topic] for topic in read if topic in sizes), default=0)
     small = [
         name
         for name in (settings.history_topic, settings.dead_letters_topic)
@@ -241,14 +247,16 @@ def _other_groups(patient: Examination) -> Iterator[Check]:
     listed = patient.admin.list_topics(timeout=kafka.ANSWER_SECONDS).topics
     others = [name for name in listed if name.endswith("-shards") and name != settings.shard_topic]
     owned = _owned(settings, {name: len(listed[name].partitions) for name in others})
-    shared = {name: sorted(owned[name] & set(settings.topics)) for name in others}
+    shared = {name: sorted(owned[name] & set(settings.own_topics)) for name in others}
     for name, common in shared.items():
         if common:
             group = name.removesuffix("-shards")
-            found = f"the group {group} reads {', '.join(common)} too: each schedule would fire twice"
+            found = f"the group {group} works on {', '.join(common)} too: each message would come twice"
             yield Check("groups", "fail", found, f"use one GROUP_ID; if {group} is gone, delete the topic {name}")
     if not any(shared.values()):
-        yield Check("groups", "ok", f"no other group than {settings.group_id} reads the schedules topics")
+        yield Check(
+            "groups", "ok", f"no other group than {settings.group_id} works on {', '.join(settings.own_topics)}"
+        )
 
 
 def _halted(patient: Examination) -> Iterator[Check]:
@@ -306,6 +314,54 @@ def _object(value: bytes | str | None) -> Said:
     except ValueError:
         return {}
     return said if isinstance(said, Mapping) else {}  # no record of ours: a topic that merely has such a name
+
+
+def _bridge(patient: Examination) -> Iterator[Check]:
+    settings = patient.settings
+    if not settings.request_topics or not set(settings.request_topics) <= set(patient.existing):
+        return  # nothing to bridge, or a topic does not exist, which was said above
+    found = inbox.KafkaInbox(settings)
+    try:
+        partitions = found.look()
+    except ports.Unavailable as error:
+        raise errors.Unreachable(str(error)) from error
+    finally:
+        found.close()
+    to = f"{', '.join(settings.request_topics)} to {settings.bridge_target}"
+    unread = [f"{topic}/{number}" for (topic, number), each in partitions.items() if each.mark is None]
+    waiting = sum(max(0, each.stable - each.mark.offset) for each in partitions.values() if each.mark is not None)
+    if waiting:
+        yield Check(
+            "bridge", "warn", f"{to}: up to {waiting} requests wait", "a scheduler that runs bridges them at once"
+        )
+    elif unread:
+        where = "beginning" if settings.bridge_from == "earliest" else "end"
+        yield Check(
+            "bridge", "ok", f"{to}: {', '.join(unread)} not read yet, it would begin at the {where} (BRIDGE_FROM)"
+        )
+    else:
+        yield Check("bridge", "ok", f"{to}: no request waits")
+
+
+def _oscillator(patient: Examination) -> Iterator[Check]:
+    topic = patient.settings.oscillator_topic
+    if topic not in patient.existing:
+        return  # none is wanted, or it does not exist, which was said above
+    try:
+        last = dial.KafkaDial(patient.settings).last()
+    except ports.Unavailable as error:
+        raise errors.Unreachable(str(error)) from error
+    late = int(time.time()) - last if last is not None else 0
+    if last is None:
+        yield Check("oscillator", "ok", f"{topic} holds no second yet")
+    elif late > LATE_SECONDS:
+        advice = "a scheduler that runs writes the missing seconds first"
+        yield Check("oscillator", "warn", f"the last second in {topic} is {late} s ago", advice)
+    elif late < -LATE_SECONDS:
+        advice = "seconds go on when the clock has reached it; if it is a stray record, use another topic"
+        yield Check("oscillator", "fail", f"the last second in {topic} lies {-late} s ahead", advice)
+    else:
+        yield Check("oscillator", "ok", f"{topic} is up to date")
 
 
 def _clock(patient: Examination) -> Iterator[Check]:
@@ -393,6 +449,8 @@ _OF_KAFKA: Final[dict[str, Callable[[Examination], Iterator[Check]]]] = {
     "sizes": _sizes,
     "groups": _other_groups,
     "partitions": _halted,
+    "bridge": _bridge,
+    "oscillator": _oscillator,
     "clock": _clock,
     "open transactions": _hanging,
 }

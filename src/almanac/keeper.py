@@ -106,7 +106,7 @@ class Keeper:
             kafka={key.removeprefix("kafka."): value for key, value in kafka.java(self._settings).items()},
             topic_ids=self._topic_ids,
             partitions=counts,
-            formats=dict(self._settings.schedules_topics),
+            formats=dict(self._settings.sources),
             merge_delay_s=max(1, self._settings.page_length // 4),
             merge_least=MERGE,
         )

@@ -76,7 +76,7 @@ def since(
 ) -> tuple[dict[Key, Since], dict[Source, int]]:
     """What the log says between these offsets, and up to where it could be read: a partition may halt before."""
     grace = settings.schedule_grace_interval * 1000
-    forms = {topic: formats.named(name, grace) for topic, name in settings.schedules_topics}
+    forms = {topic: formats.named(name, grace) for topic, name in settings.sources}
     found: dict[Key, Since] = {}
     ends = dict(stops)
     for record in scan.read(settings, starts, stops, lambda _: True):

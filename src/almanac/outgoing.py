@@ -16,6 +16,7 @@ class Outgoing(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers
+    timestamp: int = 0  # epoch ms; 0: when it is written
 
 
 def target(entry: Entry, partitions: Callable[[str], int]) -> Outgoing:

@@ -1,6 +1,7 @@
 """What a wheel needs from outside: a tail to read, a transactional writer, its claim on the shard.
 
-Kafka stands behind them in `tail`, `writer` and `shard`; the unit tests put a log in memory there.
+The duties beside the wheels write and claim the same way; the bridge reads an inbox, the oscillator its dial. Kafka
+stands behind all of them in `tail`, `writer`, `shard`, `inbox` and `dial`; the unit tests put a log in memory there.
 
     Unsettled            the wheel must take over anew (rule 1) before it fires again
     ├── Fenced           another producer with this transactional id exists, or the transaction timed out
@@ -9,7 +10,7 @@ Kafka stands behind them in `tail`, `writer` and `shard`; the unit tests put a l
     LogLost              the log no longer reaches back to the page's offsets
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -74,6 +75,13 @@ class Tail(Protocol):
         """The newest answer of the background's regular question for the ends; None before the first."""
 
 
+class Mark(NamedTuple):
+    """How far a partition was read: the next offset, and the id of the topic as it was then (empty: not known)."""
+
+    offset: int
+    topic_id: str
+
+
 class Fault(NamedTuple):
     """Why one record of a trial was not delivered."""
 
@@ -102,10 +110,10 @@ class Writer(Protocol):
     def abort(self) -> None:
         """Drops the open transaction."""
 
-    def attempt(self, records: Sequence[Outgoing]) -> dict[int, Fault]:
+    def attempt(self, records: Sequence[Outgoing], marks: Mapping[Source, Mark] | None = None) -> dict[int, Fault]:
         """One transaction, each record watched: commits and returns nothing, or aborts and says which failed and why.
 
-        -1 stands for the transaction itself.
+        -1 stands for the transaction itself. `marks`: how far its consumer has read, committed with the records.
         """
 
     def partitions(self, topic: str) -> int:
@@ -142,3 +150,45 @@ class Claims(Protocol):
 
     def report(self, status: dict[str, Any]) -> None:
         """Tells how the wheel is."""
+
+
+# The duties: bridge and oscillator.
+
+
+class Partition(NamedTuple):
+    """A partition of a request topic as it is now."""
+
+    topic_id: str
+    low: int  # where it begins
+    stable: int  # where it ends for who reads committed
+    mark: Mark | None  # how far it was read, as committed last
+
+
+class Inbox(Protocol):
+    """Reads the request topics, committed records only."""
+
+    def look(self) -> dict[Source, Partition]:
+        """All partitions, asked now."""
+
+    def seek(self, positions: dict[Source, int]) -> None:
+        """Read on from these offsets."""
+
+    def poll(self, seconds: float) -> Sequence[Record | End]:
+        """What has come; waits up to `seconds` for the first. Unavailable if the log does not reach back."""
+
+
+class Dial(Protocol):
+    """The oscillator's topic."""
+
+    def last(self) -> int | None:
+        """The latest second in it, read to the high watermark as it is now; None if there is none."""
+
+
+class Post(Claims, Protocol):
+    """The claim on a duty, and what its holders must not forget. `start` returns nothing of interest."""
+
+    def memory(self) -> dict[str, Any] | None:
+        """What was remembered last, by whomever."""
+
+    def remember(self, memory: dict[str, Any]) -> None:
+        """Returns when it is written."""

@@ -97,8 +97,8 @@ class Runner:
                 self._ownership.stop()
             except ports.Unavailable as error:
                 log.warning("the wheels could not be told to stop (%s); their jobs are cancelled", error)
-                for number in range(self._shards if self._spark is not None else 0):
-                    _quietly(partial(self._require(self._spark).sparkContext.cancelJobGroup, self._job_group(number)))
+                for work in (*range(self._shards), *self.settings.duties) if self._spark is not None else ():
+                    _quietly(partial(self._require(self._spark).sparkContext.cancelJobGroup, self._job_group(work)))
         if self._spark is not None:
             for query in self._spark.streams.active:
                 if (query.name or "").startswith("almanac book"):
@@ -125,6 +125,11 @@ class Runner:
     def statuses(self) -> dict[int, dict[str, Any]]:
         """The wheels' last reports, by shard."""
         return dict(self._ownership.statuses) if self._ownership is not None else {}
+
+    @property
+    def duties(self) -> dict[str, dict[str, Any]]:
+        """The last reports of what runs beside the wheels: bridge, oscillator."""
+        return dict(self._ownership.duties) if self._ownership is not None else {}
 
     @property
     def pending_in_book(self) -> dict[int, int]:
@@ -170,10 +175,11 @@ class Runner:
     def _prepare_book(self) -> None:
         if self._spark is None:
             self._progress("Spark: starting")
-            self._spark = session.session(self.settings, self._shards, jars.spark_jars(), archive.options())
+            tasks = self._shards + len(self.settings.duties)
+            self._spark = session.session(self.settings, tasks, jars.spark_jars(), archive.options())
         else:
             session.check(self._spark)
-        session.check_room(self._spark, self._shards + 1)
+        session.check_room(self._spark, self._shards + len(self.settings.duties) + 1)
         self._spark.dataSource.register(sink.WheelSource)
         self._keeper = keeper.Keeper(
             self.settings, self._spark, self._admin, self._topic_ids, self._sources, self._shards, self._stopping,
@@ -200,6 +206,8 @@ class Runner:
         self._keeper.tidy_up_after_others()
         for number in range(self._shards):
             self._spawn(f"wheel {number}", partial(self._turn_wheel, number))
+        for duty in self.settings.duties:
+            self._spawn(duty, partial(self._serve, duty))
         self._spawn("listen", self._listen)
         self._spawn("topics", self._watch_topics)
         if self.settings.states_topics:
@@ -221,6 +229,7 @@ class Runner:
     def _late_wheels(self) -> str:
         states = {number: self.statuses.get(number, {}).get("state", "starting") for number in range(self._shards)}
         late = [f"shard {n} ({state})" for n, state in states.items() if state not in ("firing", "paused")]
+        late += [duty for duty in self.settings.duties if duty not in self.duties]
         return ", ".join(late)
 
     def _begin_book(self) -> None:
@@ -245,15 +254,18 @@ class Runner:
             self._stopping.wait(0.5)
 
     def _fence_all(self) -> None:
-        for number in self._owners:
+        # A dead bridge may have left a transaction open on the partitions that the wheels are about to read.
+        names = [
+            *map(self.settings.transactional_id, self._owners),
+            *map(self.settings.transactional_id, self.settings.duties),
+        ]
+        for name in names:
             try:
-                producer = Producer(
-                    kafka.producer(self.settings, transactional_id=self.settings.transactional_id(number))
-                )
+                producer = Producer(kafka.producer(self.settings, transactional_id=name))
                 producer.list_topics(timeout=10)
                 producer.init_transactions(10)
             except KafkaException as error:
-                raise ports.Unavailable(f"cannot fence shard {number}: {error.args[0].str()}") from error
+                raise ports.Unavailable(f"cannot fence {name}: {error.args[0].str()}") from error
 
     def _turn_wheel(self, number: int) -> None:
         page, lost = 0, False
@@ -270,8 +282,18 @@ class Runner:
                 lost = lost or ports.LogLost.__name__ in str(error)
             self._stopping.wait(RETRY)  # if it was stopped or replaced, the listener decides what follows
 
+    def _serve(self, duty: str) -> None:
+        while not self._stopping.is_set():
+            try:
+                owner, size = self._owners[0], topics.broker_max_bytes(self._admin)
+                self._run(duty, sink.Job(self.settings, 0, owner, [], {}, size, duty))
+            except Exception as error:
+                if self._stopping.is_set():
+                    return
+                log.error("the %s ended: %s; it is started again", duty, errors.brief(error))
+            self._stopping.wait(RETRY)
+
     def _run_wheel(self, number: int) -> None:
-        spark = self._require(self._spark)
         job = sink.Job(
             settings=self.settings,
             shard=number,
@@ -280,12 +302,17 @@ class Runner:
             topic_ids=self._topic_ids,
             broker_max_bytes=topics.broker_max_bytes(self._admin),
         )
-        spark.sparkContext.setJobGroup(self._job_group(number), f"almanac wheel {number}", interruptOnCancel=True)
-        frame = spark.createDataFrame([(number, job.to_json())], sink.SCHEMA).coalesce(1)
+        self._run(number, job)
+
+    def _run(self, work: int | str, job: sink.Job) -> None:
+        spark = self._require(self._spark)
+        spark.sparkContext.setJobGroup(self._job_group(work), f"almanac {_called(work)}", interruptOnCancel=True)
+        frame = spark.createDataFrame([(job.shard, job.to_json())], sink.SCHEMA).coalesce(1)
         frame.write.format("almanac").mode("append").save()
 
-    def _job_group(self, number: int) -> str:
-        return f"almanac wheel {number}, claim {self._owners.get(number)}"  # a session may hold several runners
+    def _job_group(self, work: int | str) -> str:
+        claim = self._owners.get(work if isinstance(work, int) else 0)
+        return f"almanac {_called(work)}, claim {claim}"  # a session may hold several runners
 
     def _begin_again(self, page: int) -> None:
         """The log no longer reaches back to `page`, or there is more of it: all is looked at as at a start."""
@@ -434,6 +461,10 @@ class Runner:
         if thing is None:
             raise errors.AlmanacError("the runner is not started, or closed")
         return thing
+
+
+def _called(work: int | str) -> str:
+    return work if isinstance(work, str) else f"wheel {work}"
 
 
 def _quietly(work: Callable[[], object]) -> None:

@@ -95,13 +95,14 @@ def _watch(runner: Runner, stop: threading.Event, check: Callable[[], None]) -> 
     if not console.is_terminal:
         _say(f"Up: {title}")
         while not stop.is_set() and not runner.wait(0):
-            _say(seen.line(seen.overview(runner.pending_in_book, runner.statuses)))
+            _say(seen.line(seen.overview(runner.pending_in_book, runner.statuses), runner.duties))
             _wait(runner, stop, check, LINE_SECONDS)
         return
     with Live(console=console, auto_refresh=False, transient=True) as live:
         while not stop.is_set() and not runner.wait(0):
             statuses = runner.statuses
-            live.update(seen.picture(seen.overview(runner.pending_in_book, statuses), statuses), refresh=True)
+            view = seen.overview(runner.pending_in_book, statuses)
+            live.update(seen.picture(view, statuses, runner.duties), refresh=True)
             _wait(runner, stop, check, 0.5)
 
 

@@ -84,7 +84,7 @@ def _topic_formats(value: object) -> object:
     names = [topic for topic, _ in found]
     if not found or len(set(names)) < len(names):
         raise ValueError("none, or one twice")
-    if not all(is_topic(topic) and name in formats.NAMES for topic, name in found):
+    if not all(is_topic(topic) and name in (*formats.NAMES, formats.BRIDGED) for topic, name in found):
         raise ValueError("no topic name, or no format")
     return tuple(found)
 
@@ -171,7 +171,8 @@ class Settings(BaseModel):
     schedules_topics: Annotated[tuple[TopicFormat, ...], BeforeValidator(_topic_formats)] = _field(
         (TopicFormat("schedules"),),
         "where schedules are read from",
-        f"topics separated by commas, none twice, each `topic` or `topic=format`; formats: {', '.join(formats.NAMES)}",
+        "topics separated by commas, none twice, each `topic` or `topic=format`; formats: "
+        + ", ".join((*formats.NAMES, formats.BRIDGED)),
     )
     since_delta: int | None = _field(
         None,
@@ -220,6 +221,21 @@ class Settings(BaseModel):
     )
     partitioner: Literal[PARTITIONERS] = _field(  # type: ignore[valid-type]
         "murmur2_random", "who schedules and cancels an id must use the same one", "one of " + ", ".join(PARTITIONERS)
+    )
+
+    # Timers
+    bridge_topic: TopicOrOff = _field(
+        "",
+        "the schedules topic to which timer requests are bridged (empty: the first native one)",
+        "one of SCHEDULES_TOPICS in a native format (auto, etf1)",
+    )
+    bridge_from: Literal["latest", "earliest"] = _field(
+        "latest",
+        "where the bridge begins in a request topic that it has never read: only new requests, or all",
+        "latest or earliest",
+    )
+    oscillator_topic: TopicOrOff = _field(
+        "", "gets one record a second: the key is the second, the value 1", "a topic's name, or empty for none"
     )
 
     # The engine
@@ -295,8 +311,8 @@ class Settings(BaseModel):
 
     def _contradictions(self) -> list[tuple[str, str, str]]:
         problems = []
-        taken = dict.fromkeys(self.topics, "schedules_topics")
-        for field in ("history_topic", "dead_letters_topic", "shard_topic"):
+        taken = dict.fromkeys((topic for topic, _ in self.schedules_topics), "schedules_topics")
+        for field in ("history_topic", "dead_letters_topic", "shard_topic", "oscillator_topic"):
             topic = getattr(self, field)
             if topic and topic in taken:
                 name = "group_id" if field == "shard_topic" else field
@@ -307,6 +323,14 @@ class Settings(BaseModel):
             for topic in self.states_topics.values()
             if topic in taken
         )
+        native = [topic for topic, name in self.sources if name in formats.NATIVE]
+        if not self.sources or (self.request_topics and not native):
+            shown = ",".join(f"{topic}={name}" for topic, name in self.schedules_topics)
+            problems.append(
+                ("schedules_topics", shown, "must hold a native topic, to which timer requests are bridged")
+            )
+        if self.bridge_topic and self.bridge_topic not in native:
+            problems.append(("bridge_topic", self.bridge_topic, f"must be {allowed('bridge_topic')}"))
         if self.retention_days == 0:
             problems.append(("retention_days", "0", "must be -1 or 1 to 36500 days"))
         return problems
@@ -314,9 +338,35 @@ class Settings(BaseModel):
     # Names that derive from others
 
     @property
+    def sources(self) -> tuple[TopicFormat, ...]:
+        """What wheels and book read: the schedules topics without those of timer requests."""
+        return tuple(each for each in self.schedules_topics if each.format != formats.BRIDGED)
+
+    @property
     def topics(self) -> tuple[str, ...]:
         """The schedules topics' names."""
-        return tuple(topic for topic, _ in self.schedules_topics)
+        return tuple(topic for topic, _ in self.sources)
+
+    @property
+    def request_topics(self) -> tuple[str, ...]:
+        """Where timer requests come from."""
+        return tuple(topic for topic, name in self.schedules_topics if name == formats.BRIDGED)
+
+    @property
+    def bridge_target(self) -> str:
+        """Where timer requests are bridged to."""
+        return self.bridge_topic or next(topic for topic, name in self.sources if name in formats.NATIVE)
+
+    @property
+    def own_topics(self) -> tuple[str, ...]:
+        """The topics that no other group may work on: their messages would come twice."""
+        return (*self.topics, *self.request_topics, *([self.oscillator_topic] if self.oscillator_topic else []))
+
+    @property
+    def duties(self) -> tuple[str, ...]:
+        """What there is to do beside the wheels."""
+        wanted = {"bridge": self.request_topics, "oscillator": self.oscillator_topic}
+        return tuple(duty for duty, topics in wanted.items() if topics)
 
     @property
     def states_topics(self) -> dict[str, str]:
@@ -328,8 +378,14 @@ class Settings(BaseModel):
     def shard_topic(self) -> str:
         return f"{self.group_id}-shards"
 
-    def transactional_id(self, shard: int) -> str:
-        return f"{self.group_id}-shard-{shard}"
+    def transactional_id(self, shard: int | str) -> str:
+        """Of a wheel by its shard's number, of a duty by its name."""
+        return f"{self.group_id}-{shard}" if isinstance(shard, str) else f"{self.group_id}-shard-{shard}"
+
+    @property
+    def bridge_group(self) -> str:
+        """The consumer group whose offsets say how far the request topics were bridged."""
+        return f"{self.group_id}-bridge"
 
     @property
     def book_folder(self) -> str:

@@ -8,6 +8,11 @@ Partition s of `<group>-shards` orders everything that concerns shard s:
     stop     the owner ends its wheels
     status   a wheel tells how it is
 
+The duties beside the wheels (bridge, oscillator) belong to the owner of shard 0; their records stand in partition 0:
+
+    <duty>-start, <duty>-status   as above
+    <duty>-memory                 what the next holder of the duty must know
+
 Offsets decide who is newer; times and hosts in the records are for people.
 """
 
@@ -130,10 +135,12 @@ class Reader:
 class KafkaClaims:
     """A wheel's side of its shard; see ports.Claims."""
 
-    def __init__(self, settings: Settings, shard: int, owner: int, clock: Clock) -> None:
-        self._shard, self._owner, self._clock = shard, owner, clock
+    def __init__(
+        self, settings: Settings, shard: int, owner: int, clock: Clock, prefix: str = "", since: int | None = None
+    ) -> None:
+        self._shard, self._owner, self._clock, self._prefix = shard, owner, clock, prefix
         self._journal = Journal(settings)
-        self._reader = Reader(settings, {shard: owner})
+        self._reader = Reader(settings, {shard: owner if since is None else since})
         self._start = -1
         self._newer: str | None = None
         self._page: dict[str, Any] | None = None
@@ -141,7 +148,7 @@ class KafkaClaims:
 
     def start(self) -> dict[str, Any]:
         """See ports.Claims."""
-        self._start = self._journal.write(self._shard, "start", {"owner": self._owner, "who": who()})
+        self._begin()
         end = time.monotonic() + ANSWER
         ends = self._reader.ends()
         while self._page is None or not self._reader.at(ends):
@@ -150,6 +157,10 @@ class KafkaClaims:
                 raise ports.Unavailable(f"no page was announced for shard {self._shard}")
         self._news = [said for said in self._news if isinstance(said, ports.Stop)]
         return self._page
+
+    def _begin(self) -> None:
+        value = {"owner": self._owner, "who": who()}
+        self._start = self._journal.write(self._shard, f"{self._prefix}start", value)
 
     def superseded(self) -> str | None:
         """See ports.Claims."""
@@ -172,7 +183,7 @@ class KafkaClaims:
         """See ports.Claims."""
         value = {"owner": self._owner, "start": self._start, "who": who(), **status}
         try:
-            self._journal.tell(self._shard, "status", value, self._clock)
+            self._journal.tell(self._shard, f"{self._prefix}status", value, self._clock)
         except ports.Unavailable as error:
             log.debug("%s", error)  # it is only a report; what matters says so itself
 
@@ -183,17 +194,48 @@ class KafkaClaims:
 
     def _read(self, seconds: float = 0.0) -> None:
         for _, offset, _, key, value in self._reader.poll(seconds):
-            ours = value.get("owner") == self._owner
-            later_owner = key == "owner" and offset > self._owner
-            later_start = key == "start" and ours and offset > self._start >= 0
-            if later_owner or later_start:
-                self._newer = value.get("who", "?")
-                self._news.append(ports.Stop(self._newer))
-            elif key == "page" and ours:
-                self._page = value["page"]
-                self._news.append(ports.Turn(value["page"]))
-            elif key == "stop" and ours and offset > self._start:  # an earlier one was for an earlier start
-                self._news.append(ports.Stop())
+            self._hear(offset, key, value)
+
+    def _hear(self, offset: int, key: str, value: dict[str, Any]) -> None:
+        ours = value.get("owner") == self._owner
+        later_owner = key == "owner" and offset > self._owner
+        later_start = key == f"{self._prefix}start" and ours and offset > self._start >= 0
+        if later_owner or later_start:
+            self._newer = value.get("who", "?")
+            self._news.append(ports.Stop(self._newer))
+        elif key == "page" and ours:
+            self._page = value["page"]
+            self._news.append(ports.Turn(value["page"]))
+        elif key == "stop" and ours and offset > self._start:  # an earlier one was for an earlier start
+            self._news.append(ports.Stop())
+
+
+class KafkaPost(KafkaClaims):
+    """A duty's side of shard 0; see ports.Post."""
+
+    def __init__(self, settings: Settings, duty: str, owner: int, clock: Clock) -> None:
+        super().__init__(settings, 0, owner, clock, prefix=f"{duty}-", since=0)  # memory may be older than the claim
+        self._memory: dict[str, Any] | None = None
+
+    def start(self) -> dict[str, Any]:
+        """See ports.Post."""
+        self._begin()
+        return {}
+
+    def memory(self) -> dict[str, Any] | None:
+        """See ports.Post."""
+        return self._memory
+
+    def remember(self, memory: dict[str, Any]) -> None:
+        """See ports.Post."""
+        self._journal.write(self._shard, f"{self._prefix}memory", {"owner": self._owner, "memory": memory})
+        self._memory = memory
+
+    def _hear(self, offset: int, key: str, value: dict[str, Any]) -> None:
+        if key == f"{self._prefix}memory":
+            self._memory = value["memory"]
+        else:
+            super()._hear(offset, key, value)
 
 
 class Ownership:
@@ -207,6 +249,7 @@ class Ownership:
         self._reader: Reader | None = None
         self._settings = settings
         self.statuses: dict[int, dict[str, Any]] = {}
+        self.duties: dict[str, dict[str, Any]] = {}  # their last reports
         self._predecessors: dict[int, tuple[int, str]] = {}  # time and state of their last report
         self.replaced_by: str | None = None
 
@@ -228,7 +271,7 @@ class Ownership:
 
     def claim(self) -> dict[int, int]:
         """Appends an owner record to every partition, also those beyond `shards`: their wheels must end too."""
-        value = {"who": who(), "shards": self.shards, "topics": list(self._settings.topics), "at": time.time()}
+        value = {"who": who(), "shards": self.shards, "topics": list(self._settings.own_topics), "at": time.time()}
         self._offsets = {shard: self._journal.write(shard, "owner", value) for shard in self._looked}
         return self._offsets
 
@@ -252,6 +295,8 @@ class Ownership:
                 self.replaced_by = value.get("who", "?")
             elif key == "status" and claim is not None and value.get("owner") == claim:
                 self.statuses[shard] = {**value, "reported": timestamp}
+            elif key.endswith("-status") and claim is not None and value.get("owner") == claim:
+                self.duties[key.removesuffix("-status")] = {**value, "reported": timestamp}
             elif key == "status":
                 self._predecessors[shard] = (timestamp, value.get("state", "?"))
 

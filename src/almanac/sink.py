@@ -1,7 +1,8 @@
 """Wheels as Spark tasks: a Python data source that is written one row per shard, and each row turns a wheel.
 
 The driver writes a frame of one row to `format("almanac")`; the task that gets it runs the shard's wheel until the
-driver says stop or a later owner takes the shard. A task whose process died is run again by Spark.
+driver says stop or a later owner takes the shard. A task whose process died is run again by Spark. The duties beside
+the wheels (bridge, oscillator) run the same way, one row each.
 """
 
 import gc
@@ -15,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from almanac import formats, log, ports, priority, shard, tail, wheel, writer
+from almanac import bridge, dial, duty, formats, inbox, log, oscillator, ports, priority, shard, tail, wheel, writer
 from almanac.book import pages
 from almanac.clock import Clock
 from almanac.ledger import Ledger
@@ -35,6 +36,7 @@ class Job:
     partitions: list[ports.Source]
     topic_ids: dict[str, str]
     broker_max_bytes: int
+    duty: str = ""  # one of these instead of a wheel
 
     def to_json(self) -> str:
         """For the row."""
@@ -80,7 +82,7 @@ class WheelWriter(DataSourceArrowWriter):
         for batch in iterator:
             for text in batch.column("job").to_pylist():
                 job = Job.from_json(text)
-                ended = Ended(job.shard, turn(job))
+                ended = Ended(job.shard, serve(job) if job.duty else turn(job))
         return ended
 
 
@@ -91,12 +93,12 @@ def turn(job: Job) -> str:
     priority.step_forward()
     clock = Clock()
     grace = settings.schedule_grace_interval * 1000
-    kinds = {topic: formats.named(name, grace) for topic, name in settings.schedules_topics}
+    kinds = {topic: formats.named(name, grace) for topic, name in settings.sources}
     ledgers = [Ledger(topic, partition, job.topic_ids[topic], kinds[topic]) for topic, partition in job.partitions]
     # Clients are made here, in the task: one made before a fork does not work after it.
     reader = tail.KafkaTail(settings, job.partitions)
     claims = shard.KafkaClaims(settings, job.shard, job.owner, clock)
-    transactions = writer.KafkaWriter(settings, job.shard, job.broker_max_bytes)
+    transactions = writer.KafkaWriter(settings, settings.transactional_id(job.shard), job.broker_max_bytes)
     options = wheel.Options(
         history=settings.history_topic,
         dead_letters=settings.dead_letters_topic,
@@ -123,6 +125,39 @@ def turn(job: Job) -> str:
         transactions.close()
         claims.close()
         reader.close()
+
+
+def serve(job: Job) -> str:
+    """Does one duty in this process."""
+    settings, name = job.settings, job.duty
+    log.configure(settings)
+    clock = Clock()
+    requests = inbox.KafkaInbox(settings) if name == "bridge" else None
+    post = shard.KafkaPost(settings, name, job.owner, clock)
+    consumer = requests.consumer if requests is not None else None
+    transactions = writer.KafkaWriter(settings, settings.transactional_id(name), job.broker_max_bytes, consumer)
+    work: duty.Work
+    if requests is not None:
+        options = bridge.Options(
+            topic=settings.bridge_target,
+            dead_letters=settings.dead_letters_topic,
+            earliest=settings.bridge_from == "earliest",
+            requests=settings.fires_per_transaction,
+            bytes=settings.transaction_bytes,
+        )
+        work = bridge.Bridge(requests, transactions, post, clock, options)
+    else:
+        work = oscillator.Oscillator(dial.KafkaDial(settings), transactions, clock, settings.oscillator_topic)
+    try:
+        return duty.Duty(name, work, transactions, post, clock).run()
+    except Exception:
+        logging.getLogger("almanac.duty").exception("the %s ended; Spark runs it again", name)
+        raise
+    finally:
+        transactions.close()
+        post.close()
+        if requests is not None:
+            requests.close()
 
 
 def open_page(described: dict[str, Any], number: int) -> wheel.Opened:

@@ -54,7 +54,7 @@ class Teller:
 
     def __init__(self, settings: Settings, id: bytes, zone: tzinfo, topic_ids: dict[str, str]) -> None:  # noqa: A002
         grace = settings.schedule_grace_interval * 1000
-        self._forms = {topic: formats.named(name, grace) for topic, name in settings.schedules_topics}
+        self._forms = {topic: formats.named(name, grace) for topic, name in settings.sources}
         self._settings, self._id, self._zone, self._topic_ids = settings, id, zone, topic_ids
         self._threads: dict[Source, _Thread] = {}
         self._events: list[Event] = []

@@ -4,6 +4,7 @@
     <group>-shards compacted: owners, starts and pages of the shards
     <topic>_states compacted: what karafka's users see of their schedules topic
     history, dead letters   kept for a while
+    timer requests, oscillator   kept for a while; a request's topic must not be compacted: many share a key
 
 `ensure()` only creates (a start of the scheduler); `plan()` and `apply()` also alter (`almanac topics apply`).
 Partitions are added to the shard topic and to the states only: elsewhere that would move ids to other partitions.
@@ -41,7 +42,7 @@ MESSAGE_BYTES: Final = 1_048_588
 
 _LOOK_AGAIN_SECONDS: Final = 0.05
 
-Purpose = Literal["schedules", "shards", "states", "history", "dead letters"]
+Purpose = Literal["schedules", "shards", "states", "history", "dead letters", "timer requests", "oscillator"]
 
 # Lag and tombstones last a day: a restart does not depend on the topic's size here, and a shorter lag would let the
 # cleaner take a word that rule 4 has yet to repeat.
@@ -105,6 +106,7 @@ def wanted(
     retention = str(settings.retention_days * DAY_MS if settings.retention_days > 0 else -1)
     size = str(message_bytes + SIZE_MARGIN)
     kept = {"cleanup.policy": "delete", "retention.ms": retention, "max.message.bytes": size}
+    passing = {"cleanup.policy": "delete"}
     wheels = shards(settings, os.cpu_count() or 1, source)
     rows: list[tuple[str, Purpose, int, Mapping[str, str]]] = [
         *((topic, "schedules", settings.topic_partitions, _SCHEDULES) for topic in settings.topics),
@@ -112,6 +114,8 @@ def wanted(
         *((states, "states", counts[topic], _STATES) for topic, states in settings.states_topics.items()),
         (settings.history_topic, "history", settings.topic_partitions, kept),
         (settings.dead_letters_topic, "dead letters", settings.topic_partitions, kept),
+        *((topic, "timer requests", settings.topic_partitions, passing) for topic in settings.request_topics),
+        (settings.oscillator_topic, "oscillator", 1, passing),  # one partition: its seconds in order
     ]
     return [
         TopicSpec(name=name, purpose=purpose, partitions=count, configs=configs,
@@ -185,9 +189,10 @@ def plan(admin: AdminClient, settings: Settings) -> list[Change]:
     """What is missing or differs; one change a topic, of kind "none" where all is well."""
     have = descriptions(admin, [spec.name for spec in wanted(settings)])
     values = configs(admin, ResourceType.TOPIC, have)
-    sources = [topic for topic in settings.topics if topic in have]
+    told = (*settings.topics, *settings.request_topics)
+    sources = [topic for topic in told if topic in have]
     sizes = [int(values[topic].get("max.message.bytes") or MESSAGE_BYTES) for topic in sources]
-    if len(sources) < len(settings.topics):
+    if len(sources) < len(told):
         sizes.append(broker_max_bytes(admin))
     made = settings.topic_partitions
     counts = {topic: len(have[topic].partitions) if topic in have else made for topic in settings.topics}
@@ -239,6 +244,8 @@ def _warnings(spec: TopicSpec, have: TopicDescription, values: Mapping[str, str]
         yield f"cleanup.policy={policy}: schedules that wait longer than the topic's retention are lost"
     if spec.purpose in ("history", "dead letters") and "compact" in policy:
         yield f"cleanup.policy={policy}: of several records with one key only the last is kept"
+    if spec.purpose == "timer requests" and "compact" in policy:
+        yield f"cleanup.policy={policy}: of all requests for one second only the last is kept"
     if spec.purpose == "shards" and len(have.partitions) > spec.partitions:
         yield (
             f"{len(have.partitions)} partitions, {spec.partitions} are asked for: shards can be added, not removed; to "

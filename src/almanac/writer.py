@@ -1,11 +1,11 @@
-"""Transactions on Kafka for one shard: one transactional id, a producer replaced after any doubt (rules 1, 6, 8)."""
+"""Transactions on Kafka for one shard or duty: one transactional id, a new producer after any doubt (rules 1, 6, 8)."""
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import ResourceType
 
 from almanac import errors, kafka, ports, topics
@@ -39,13 +39,15 @@ _BYSTANDER = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 class KafkaWriter:
     """See ports.Writer."""
 
-    def __init__(self, settings: Settings, shard: int, broker_max_bytes: int) -> None:
+    def __init__(
+        self, settings: Settings, transactional_id: str, broker_max_bytes: int, consumer: Consumer | None = None
+    ) -> None:
         self._doubt: str | None = None
         self._known_topic = settings.shard_topic
         self._admin = kafka.admin_client(settings)
         self._config = kafka.producer(
             settings,
-            transactional_id=settings.transactional_id(shard),
+            transactional_id=transactional_id,
             transaction_timeout_ms=settings.transaction_timeout_ms,
             message_timeout_ms=max(5_000, settings.transaction_timeout_ms - 5_000),
             # rule 8: an unknown target is told apart long before the transaction's time-out
@@ -57,6 +59,7 @@ class KafkaWriter:
             queue_buffering_max_kbytes=1 << 20,
             error_cb=self._hear,
         )
+        self._consumer = consumer  # whose group the marks belong to
         self._counts: dict[str, tuple[int, float]] = {}  # partitions of targets, and when that was asked
         self._producer: Producer | None = None
         self._produce: Callable[..., None] = self._nobody
@@ -112,7 +115,7 @@ class KafkaWriter:
         """See ports.Writer."""
         produce = self._produce
         for out in records:
-            topic, partition, key, value, headers = out
+            topic, partition, key, value, headers, _ = out
             try:
                 # no delivery callback on the fast path: the commit reports failures
                 if partition < 0:
@@ -150,7 +153,9 @@ class KafkaWriter:
         except ports.Refused as error:
             raise ports.Unavailable(str(error)) from error
 
-    def attempt(self, records: Sequence[Outgoing]) -> dict[int, ports.Fault]:
+    def attempt(
+        self, records: Sequence[Outgoing], marks: Mapping[ports.Source, ports.Mark] | None = None
+    ) -> dict[int, ports.Fault]:
         """See ports.Writer."""
         faults: dict[int, ports.Fault] = {}
 
@@ -162,8 +167,8 @@ class KafkaWriter:
             return told
 
         self.begin()
-        for number, (topic, partition, key, value, headers) in enumerate(records):
-            more: dict[str, Any] = {"headers": headers, "on_delivery": watch(number)}
+        for number, (topic, partition, key, value, headers, timestamp) in enumerate(records):
+            more: dict[str, Any] = {"headers": headers, "on_delivery": watch(number), "timestamp": timestamp}
             if partition >= 0:
                 more["partition"] = partition
             try:
@@ -180,6 +185,7 @@ class KafkaWriter:
         self.flush()
         if not faults:
             try:
+                self._mark(marks or {})
                 self._end(self._current.commit_transaction)
             except ports.Refused as error:
                 cause = error.__cause__
@@ -187,6 +193,15 @@ class KafkaWriter:
         if faults:
             self.abort()
         return faults
+
+    def _mark(self, marks: Mapping[ports.Source, ports.Mark]) -> None:
+        if not marks or self._consumer is None:
+            return
+        read = [TopicPartition(*source, mark.offset, mark.topic_id) for source, mark in marks.items()]
+        try:
+            self._current.send_offsets_to_transaction(read, self._consumer.consumer_group_metadata(), ANSWER)
+        except KafkaException as error:
+            raise _refused_or_unsettled(error) from error
 
     def partitions(self, topic: str) -> int:
         """See ports.Writer."""

@@ -57,3 +57,18 @@ def test_a_partition_that_halts_is_seen_wherever_one_looks() -> None:
     with console.capture() as shown:
         console.print(board.picture(view, statuses))
     assert f"rails/3 is incompatible and halts at {why}" in shown.get()
+
+
+def test_what_runs_beside_the_wheels_is_shown() -> None:
+    board = Board("title")
+    bridge = status(state="bridging", bridged=20_000, dead_letters={"invalid": 2}, lost=0, behind=7)
+    oscillator = status(state="paused", why="the clocks differ", ticks=3)
+    duties = {"bridge": bridge, "oscillator": oscillator}
+    line = board.line(board.overview({}, {}), duties)
+    assert line.endswith(
+        "  bridge: bridging (20,000 bridged, 2 dead letters, 7 behind)  oscillator: paused: the clocks differ (3 ticks)"
+    )
+    console = Console(width=120)
+    with console.capture() as shown:
+        console.print(board.picture(board.overview({}, {}), {}, duties))
+    assert "20,000 bridged" in shown.get()

@@ -106,6 +106,14 @@ def test_what_follows_from_a_delivery_is_done_too() -> None:
             assert len(values(mini)) == len(values(mini, "dead-letters")) == number + 1
 
 
+def test_a_topic_of_timer_requests_is_left_alone() -> None:
+    told = Settings.model_validate({"schedules_topics": "timer-request=timers,schedules", "shards": 2})
+    with Mini(told) as mini, client.Scheduler({"bootstrap.servers": mini.bootstrap_servers}) as scheduler:
+        scheduler.schedule(reminder(b"v"), "id", at=mini.now + HOUR)
+        mini.advance(HOUR)
+        assert values(mini) == [b"v"]
+
+
 def test_a_wheel_is_idle_when_nothing_is_left_to_read_to_do_and_to_fire() -> None:
     rig = Rig()
     turning = rig.wheel().begin()

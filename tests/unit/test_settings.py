@@ -351,3 +351,34 @@ def test_a_peers_own_names_are_understood() -> None:
     assert loaded.origins["schedules_topics"] == "environment SCHEDULE_TOPICS and JSON_SCHEDULE_TOPICS"
     assert (loaded.group_id, loaded.metrics_address.port) == ("kms", 9095)
     assert Settings.load({}, {**environ, "SCHEDULES_TOPICS": "mine"}).topics == ("mine",)
+
+
+def test_topics_of_timer_requests_are_no_schedules_topics() -> None:
+    told = {"SCHEDULES_TOPICS": "expiry=sky-json, schedules, timer-request=timers", "GROUP_ID": "g"}
+    loaded = sources.load({}, told)
+    assert (loaded.topics, loaded.request_topics) == (("expiry", "schedules"), ("timer-request",))
+    assert loaded.bridge_target == "schedules", "the first native one"
+    assert loaded.duties == ("bridge",)
+    assert (loaded.bridge_group, loaded.transactional_id("bridge"), loaded.transactional_id(0)) == (
+        "g-bridge", "g-bridge", "g-shard-0",
+    )  # fmt: skip
+    more = sources.load({}, told | {"OSCILLATOR_TOPIC": "oscillator", "BRIDGE_TOPIC": "schedules"})
+    assert more.duties == ("bridge", "oscillator")
+    assert more.own_topics == ("expiry", "schedules", "timer-request", "oscillator")
+    assert sources.load({}, {}).duties == ()
+
+
+@pytest.mark.parametrize(
+    ("environ", "name"),
+    [
+        ({"SCHEDULES_TOPICS": "timer-request=timers"}, "SCHEDULES_TOPICS"),
+        ({"SCHEDULES_TOPICS": "expiry=sky-json,timer-request=timers"}, "SCHEDULES_TOPICS"),
+        ({"SCHEDULES_TOPICS": "schedules,expiry=sky-json,t=timers", "BRIDGE_TOPIC": "expiry"}, "BRIDGE_TOPIC"),
+        ({"BRIDGE_TOPIC": "elsewhere"}, "BRIDGE_TOPIC"),
+        ({"BRIDGE_FROM": "yesterday"}, "BRIDGE_FROM"),
+        ({"OSCILLATOR_TOPIC": "schedules"}, "OSCILLATOR_TOPIC"),
+        ({"SCHEDULES_TOPICS": "schedules,history=timers"}, "history_topic"),
+    ],
+)
+def test_timers_that_nobody_would_fire_are_refused(environ: dict[str, str], name: str) -> None:
+    assert list(problems({}, environ)) == [name]

@@ -104,7 +104,10 @@ def config(settings: Settings, as_json: common.Json = False) -> None:
     """
     derived = {
         "shard topic": settings.shard_topic,
-        "transactional ids": f"{settings.transactional_id(0)}, ...",
+        "transactional ids": ", ".join(
+            (settings.transactional_id(0), "...", *map(settings.transactional_id, settings.duties))
+        ),
+        **({"bridge": _bridge(settings)} if settings.request_topics else {}),
         "book": passthrough.masked("book", settings.book_folder),
         "checkpoints": passthrough.masked("checkpoints", settings.checkpoint_folder),
     }
@@ -130,6 +133,10 @@ def config(settings: Settings, as_json: common.Json = False) -> None:
     common.show_table(("derived", ""), derived.items())
     for text in notes:
         common.note(text)
+
+
+def _bridge(settings: Settings) -> str:
+    return f"{', '.join(settings.request_topics)} to {settings.bridge_target}, consumer group {settings.bridge_group}"
 
 
 def _shown(settings: Settings, name: str) -> object:

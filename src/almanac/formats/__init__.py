@@ -139,6 +139,8 @@ def named(name: str, grace: int = 0) -> Format:
 
 
 NAMES = ("auto", "etf1", "karafka", "sky-avro", "sky-json")
+NATIVE = ("auto", "etf1")
+BRIDGED = "timers"  # its topics are no schedules topics: see `bridge`
 SCHEMAS = {"sky-avro": "sky_avro.avsc", "timers": "timers.proto"}  # files beside this one
 
 

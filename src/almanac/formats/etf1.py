@@ -8,6 +8,7 @@ from almanac.record import Headers, Record, first
 EPOCH, EPOCH_MS = "scheduler-epoch", "scheduler-epoch-ms"
 TOPIC, KEY = "scheduler-target-topic", "scheduler-target-key"
 SINCE = "scheduler-timestamp"
+REQUEST = "scheduler-request"  # set by the bridge: the timer request that this was; such a one is never outdated
 TOLERANCE = 2_000  # ms that a producer's clock may be ahead of the due time it meant
 
 
@@ -30,7 +31,8 @@ class Etf1:
             raise formats.Invalid(f"header {TOPIC} is missing; it names the topic to deliver to")
         target = formats.target(name, f"header {TOPIC}")
         out = [*headers, _since(record.timestamp // 1000), ("scheduler-key", record.key), _origin(record.topic)]
-        return formats.Schedule(due, target, named.get(KEY), -1, record.value, out, self._grace)
+        grace = None if REQUEST in named else self._grace
+        return formats.Schedule(due, target, named.get(KEY), -1, record.value, out, grace)
 
     def speaks(self, record: Record) -> bool:
         """See formats.Format."""

@@ -180,7 +180,7 @@ class _Turning:
         self._turned = threading.Condition()
         self._turn = Turn(0.0, False, {})
         grace = settings.schedule_grace_interval * 1000
-        kinds = {topic: formats.named(name, grace) for topic, name in settings.schedules_topics}
+        kinds = {topic: formats.named(name, grace) for topic, name in settings.sources}
         options = wheel.Options(
             history=settings.history_topic,
             dead_letters=settings.dead_letters_topic,

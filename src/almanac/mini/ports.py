@@ -5,7 +5,7 @@ A transaction is kept here until its commit and then written: so what was aborte
 with Kafka, the records of one commit become visible one after the other, within a millisecond or two.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -75,8 +75,10 @@ class Writer:
         """See ports.Writer."""
         self._held = []
 
-    def attempt(self, records: Sequence[Outgoing]) -> dict[int, ports.Fault]:
-        """See ports.Writer."""
+    def attempt(
+        self, records: Sequence[Outgoing], marks: Mapping[ports.Source, ports.Mark] | None = None
+    ) -> dict[int, ports.Fault]:
+        """See ports.Writer. Nobody has marks to commit: there is no bridge."""
         refused = self._refused(records)
         if not refused:
             self._held = list(records)
@@ -116,8 +118,9 @@ class Writer:
             for out in self._held:
                 headers: Any = out.headers
                 self._producer.produce(
-                    out.topic, out.value, out.key, out.partition, on_delivery=told, timestamp=now, headers=headers
-                )
+                    out.topic, out.value, out.key, out.partition,
+                    on_delivery=told, timestamp=out.timestamp or now, headers=headers,
+                )  # fmt: skip
             left = self._producer.flush(ANSWER)
         except (BufferError, KafkaException) as error:
             raise ports.Unavailable(f"the mock cluster does not take it: {error}") from error

@@ -46,7 +46,7 @@ def prepare(settings: Settings) -> None:
         ours |= {"spark.eventLog.enabled": "true", "spark.eventLog.dir": settings.spark_event_log}
     for key, value in ours.items():
         spark = spark.config(key, value)
-    session.check_room(spark.getOrCreate(), _wheels(settings) + session.SPARE_CORES)
+    session.check_room(spark.getOrCreate(), _wheels(settings) + len(settings.duties) + session.SPARE_CORES)
 
 
 def _wheels(settings: Settings) -> int:

@@ -10,7 +10,7 @@ from almanac.settings import Settings
 
 _OFFERED = (
     "schedules_topics", "history_topic", "dead_letters_topic", "shards", "page_length", "book_location", "log_json",
-    "spark_ui", "spark_event_log",
+    "spark_ui", "spark_event_log", "bridge_topic", "bridge_from", "oscillator_topic",
 )  # fmt: skip
 
 
