@@ -40,7 +40,7 @@ MESSAGE_BYTES: Final = 1_048_588
 
 _LOOK_AGAIN_SECONDS: Final = 0.05
 
-Purpose = Literal["schedules", "shards", "history", "dead letters"]
+Purpose = Literal["schedules", "shards", "history", "dead letters", "moves"]
 
 # Lag and tombstones last a day: a restart does not depend on the topic's size here, and a shorter lag would let the
 # cleaner take a word that rule 4 has yet to repeat.
