@@ -81,6 +81,7 @@ class Import:
                         batch.clear()
             if number > done or batch.records:
                 self._mover.write(batch.records, name, {"lines": number})
+                self._mover.fence()
         finally:
             self._mover.close()
 

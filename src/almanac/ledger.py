@@ -149,7 +149,7 @@ class Ledger:
         return True
 
     def _kill(self, key: bytes, kill: words.Kill) -> bytes | None:
-        if kill.ours and self._unread.get(key, kill.version + 1) <= kill.version:
+        if self._unread.get(key, kill.version + 1) <= kill.version:  # a user's cancel ends what fired as well
             del self._unread[key]
             self.net -= 1  # now, not when it was committed: the book counts by the log's offsets too
         state = self.state(key)

@@ -90,6 +90,7 @@ class Migration:
             ends = scan.ends(self._admin, self._sources)
             while steps := self._plan(self._passes(ends), report, meter):
                 self._copy(steps, meter)
+                self._mover.fence()
         finally:
             self._mover.close()
         return report

@@ -110,7 +110,11 @@ class Mover:
     # Writing
 
     def fence(self) -> None:
-        """Shuts earlier movers out; needed before `markers` may be relied on."""
+        """Shuts earlier movers out, and returns when everything that was committed can be read.
+
+        A commit is answered before its records can be read: only initialising anew waits for that. So `markers` and
+        `spoken` may be relied on after this, and not after `write`.
+        """
         marker = topics.TopicSpec(
             name=self.log, purpose="moves", partitions=1, replication_factor=self._settings.replication_factor,
             configs={"cleanup.policy": "compact"},
@@ -121,6 +125,7 @@ class Mover:
             self._settings, transactional_id=self.log, transaction_timeout_ms=self._settings.transaction_timeout_ms,
             message_max_bytes=self._largest,
         )  # fmt: skip
+        self.close()
         try:
             self._producer = Producer(config)
             self._producer.init_transactions(ANSWER)

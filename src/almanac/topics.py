@@ -91,7 +91,7 @@ def shards(settings: Settings, cores: int, partitions: int) -> int:
 
 
 def wanted(settings: Settings, partitions: int | None = None, message_bytes: int = MESSAGE_BYTES) -> list[TopicSpec]:
-    """Every topic of these settings.
+    """Every topic of these settings; a shadow has its shard topic alone, the others are a peer's.
 
     `partitions` and `message_bytes` are the largest that the schedules topics have; unless told: what they get here.
     """
@@ -110,7 +110,7 @@ def wanted(settings: Settings, partitions: int | None = None, message_bytes: int
         TopicSpec(name=name, purpose=purpose, partitions=count, configs=configs,
                   replication_factor=settings.replication_factor)
         for name, purpose, count, configs in rows
-        if name
+        if name and (purpose == "shards" or not settings.shadow)
     ]  # fmt: skip
 
 
@@ -176,7 +176,7 @@ def broker_configs(admin: AdminClient) -> dict[str, str]:
 
 def plan(admin: AdminClient, settings: Settings) -> list[Change]:
     """What is missing or differs; one change a topic, of kind "none" where all is well."""
-    have = descriptions(admin, [spec.name for spec in wanted(settings)])
+    have = descriptions(admin, {*(spec.name for spec in wanted(settings)), *settings.topics})
     values = configs(admin, ResourceType.TOPIC, have)
     sources = [topic for topic in settings.topics if topic in have]
     sizes = [int(values[topic].get("max.message.bytes") or MESSAGE_BYTES) for topic in sources]
