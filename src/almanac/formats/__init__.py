@@ -54,6 +54,9 @@ class Format(Protocol):
     def tombstone(self, record: Record) -> Headers:
         """The headers that the format's own users expect on the tombstone of a fired schedule."""
 
+    def null(self) -> Headers:
+        """The headers without which the format's own program could not read a null-valued record."""
+
 
 @lru_cache(maxsize=4096)
 def legal_topic(name: bytes) -> str | None:

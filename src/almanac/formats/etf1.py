@@ -47,6 +47,10 @@ class Etf1:
         """Ours alone: the peer copies all headers into it and nobody reads them."""
         return []
 
+    def null(self) -> Headers:
+        """See formats.Format."""
+        return []
+
 
 def _due(named: dict[str, bytes | None]) -> int:
     name, factor = (EPOCH_MS, 1) if EPOCH_MS in named else (EPOCH, 1000)
