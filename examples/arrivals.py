@@ -2,6 +2,7 @@
 
 import os
 import time
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -9,7 +10,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from almanac.client import Message, Scheduler
 
-KAFKA = {"bootstrap.servers": os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092")}
+KAFKA: dict[str, Any] = {"bootstrap.servers": os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092")}
 
 
 def scheduler() -> Scheduler:
@@ -37,6 +38,6 @@ class Arrivals:
                 continue
             if found.error() is not None:
                 raise KafkaException(found.error())
-            headers = [(name, value) for name, value in found.headers() or []]
-            return Message(found.topic() or "", found.key(), found.value(), headers)  # type: ignore[arg-type]
+            headers: Any = found.headers() or []
+            return Message(found.topic() or "", found.key(), found.value(), headers)
         raise TimeoutError(f"nothing came within {seconds:g} s: does the scheduler run?")

@@ -1,4 +1,4 @@
-"""The examples print what they say, and the tutorial's commands do what it says, on a scheduler as a newcomer has it."""
+"""The examples print what they say, and the tutorial's commands do what it says, as a newcomer runs them."""
 
 import os
 import re

@@ -26,6 +26,7 @@ from almanac import client, formats, mover, scan, tail, topics, words
 from almanac.broker import Broker
 from almanac.cli import app
 from almanac.client import Message
+from almanac.formats import karafka as wire
 from almanac.record import Headers, Record
 from almanac.settings import Settings
 
@@ -139,7 +140,7 @@ def test_what_waits_is_copied_and_nothing_else(form: str, place: Place, write: C
     make, cancel = SCHEDULES[form], CANCELS[form]
     write(*(make(f"id{n}", n, place.peer) for n in range(6)))
     write(make("id1", 11, place.peer), cancel("id2", place.peer), cancel("nobody", place.peer))
-    write(Message(place.peer, b"id3", b"\xff garbage", [(client.karafka.karafka.TYPE, b"?")]))
+    write(Message(place.peer, b"id3", b"\xff garbage", [(wire.TYPE, b"?")]))
     before = place.ends(place.peer)
 
     dry = place.migrate(form, "--dry-run")
@@ -230,7 +231,7 @@ def test_timers_get_ids_of_their_own(place: Place, write: Callable[..., None]) -
 
 def test_a_record_of_the_future_stops_it(place: Place, write: Callable[..., None]) -> None:
     built = karafka("id", 1, place.peer)
-    newer: Headers = [(n, b"2.0.0" if n == client.karafka.karafka.VERSION else v) for n, v in built.headers]
+    newer: Headers = [(n, b"2.0.0" if n == wire.VERSION else v) for n, v in built.headers]
     write(built._replace(headers=newer))
     said = place.run("migrate", "--from-topic", place.peer, "--format", "karafka", "--yes", code=1)
     assert "newer version of Almanac" in said

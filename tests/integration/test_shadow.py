@@ -68,5 +68,5 @@ def test_a_shadow_writes_nothing(broker: Broker, admin: AdminClient, make_topic:
 
 def _newest(pages: Path) -> int:
     """The number of the newest page there is."""
-    numbers = [int(digits) for path in pages.glob("*") if (digits := "".join(filter(str.isdigit, path.name)))]
-    return max(numbers, default=0)
+    numbers = [path.name.partition("-")[0] for path in pages.glob("*")]
+    return max((int(number) for number in numbers if number.isdecimal()), default=0)
