@@ -62,7 +62,7 @@ class Import:
         name = f"import {self._hash.hexdigest()}"
         try:
             self._mover.fence()
-            done = 0 if again else self._mover.markers().get(name, {"lines": 0})["lines"]
+            done = self._mover.markers().get(name, {"lines": 0})["lines"]
             spoken = {} if again or not self._ids else self._mover.spoken(self._ids)
             tick, batch, number = meter("importing", report.lines), Batch(), 0
             for number, found in self._read(lambda _: None):
@@ -70,17 +70,17 @@ class Import:
                 if isinstance(found, str):
                     continue
                 heard = spoken.get(found.id)
-                if number <= done:
+                if number <= done and not again:
                     report.before += 1
                 elif heard is not None and heard.timestamp >= found.timestamp:
                     report.newer += 1
                 else:
                     report.imported += 1
                     if batch.add(found):
-                        self._mover.write(batch.records, name, {"lines": number})
+                        self._mover.write(batch.records, name, {"lines": max(number, done)})
                         batch.clear()
             if number > done or batch.records:
-                self._mover.write(batch.records, name, {"lines": number})
+                self._mover.write(batch.records, name, {"lines": max(number, done)})
                 self._mover.fence()
         finally:
             self._mover.close()

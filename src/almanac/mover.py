@@ -100,11 +100,10 @@ class Mover:
             if isinstance(said, words.Word) and said.version >= versions.get(name, -1):
                 versions[name], found[name] = said.version, Spoken(said.record.timestamp, True)
             elif isinstance(said, words.Kill) and said.version >= versions.get(name, -1):
-                before = found.get(name)
-                acknowledged = said.ours and _acknowledges(record)
-                found[name] = Spoken(before.timestamp if acknowledged and before else record.timestamp, False)
-                if acknowledged and before is None:
-                    del found[name]  # it fired, and what fired is no longer there: nobody has said anything since
+                if not (said.ours and _acknowledges(record)):
+                    found[name] = Spoken(record.timestamp, False)
+                elif name in found:  # it fired; nobody has said anything since
+                    found[name] = found[name]._replace(waits=False)
         return found
 
     # Writing

@@ -93,7 +93,7 @@ class Surveyor:
             part, said = found.parts[source], self.read(record)
             if isinstance(said, words.Halt):
                 place = f"{record.topic}/{record.partition}/{record.offset}"
-                raise Halted(f"{place}: {said.reason}. Nothing was written; use a newer version of Almanac")
+                raise Halted(f"{place}: {said.reason}. Use a newer version of Almanac")
             if isinstance(said, words.Garbage):
                 place = f"{record.topic}/{record.partition}/{record.offset}"
                 found.unreadable.append(LeftOut(place, record.key or b"", said.reason))
