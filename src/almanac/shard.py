@@ -228,7 +228,8 @@ class Ownership:
 
     def claim(self) -> dict[int, int]:
         """Appends an owner record to every partition, also those beyond `shards`: their wheels must end too."""
-        value = {"who": who(), "shards": self.shards, "topics": list(self._settings.topics), "at": time.time()}
+        fires = () if self._settings.shadow else self._settings.topics
+        value = {"who": who(), "shards": self.shards, "topics": list(fires), "at": time.time()}
         self._offsets = {shard: self._journal.write(shard, "owner", value) for shard in self._looked}
         return self._offsets
 
