@@ -23,11 +23,15 @@ class Arrivals:
 
     def __init__(self, topic: str) -> None:
         admin = AdminClient(KAFKA)
-        if topic not in admin.list_topics(timeout=10).topics:
+        if admin.list_topics(topic, timeout=10).topics[topic].error is not None:
             admin.create_topics([NewTopic(topic, 1)])[topic].result(10)
         self._consumer = Consumer({**KAFKA, "group.id": "examples", "isolation.level": "read_committed"})
-        _, end = self._consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)
-        self._consumer.assign([TopicPartition(topic, 0, end)])
+        partitions = [
+            TopicPartition(topic, number) for number in admin.list_topics(topic, timeout=10).topics[topic].partitions
+        ]
+        for each in partitions:
+            _, each.offset = self._consumer.get_watermark_offsets(each, timeout=10)
+        self._consumer.assign(partitions)
 
     def next(self, seconds: float = 30) -> Message:
         """The next message; TimeoutError if none comes."""

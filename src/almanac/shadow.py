@@ -4,7 +4,7 @@ Everything is as always (book, pages, wheels) but for the writer: it has no prod
 topics get a record, no tombstone and no repeat. The one topic it writes to is its own `<group>-shadow-shards`, in which
 driver and wheels talk to each other; under a group of its own it replaces no scheduler that fires.
 
-What the peer does not end (its tombstone) stays pending: a wheel that begins again names it again.
+What the peer does not end (its tombstone) stays pending: a shadow that is started again names it again.
 """
 
 import logging
@@ -17,6 +17,10 @@ from almanac.outgoing import Outgoing
 from almanac.settings import Settings
 
 log = logging.getLogger("almanac.shadow")
+
+REMEMBERED = (
+    500_000  # schedules named last: no tombstone keeps a wheel that reads its tail again from firing them again
+)
 
 
 def apart(settings: Settings) -> Settings:
@@ -33,6 +37,7 @@ class ShadowWriter:
         self._fires, self._refuses = settings.history_topic, settings.dead_letters_topic
         self._clock = clock
         self._open: list[Outgoing] = []
+        self._told: dict[int, None] = {}  # hashes of their sources, the latest last
 
     def renew(self) -> None:
         """See ports.Writer: there is nobody to fence."""
@@ -52,7 +57,13 @@ class ShadowWriter:
     def commit(self) -> None:
         """See ports.Writer."""
         for record in self._open:
-            self._tell(record)
+            notes = {name: (value or b"").decode(errors="backslashreplace") for name, value in record.headers}
+            told = hash((record.topic, notes["almanac-source"]))
+            if told not in self._told:
+                self._told[told] = None
+                self._tell(record, notes)
+            if len(self._told) > REMEMBERED:
+                del self._told[next(iter(self._told))]
         self._open = []
 
     def abort(self) -> None:
@@ -77,9 +88,8 @@ class ShadowWriter:
     def close(self) -> None:
         """Nothing is open."""
 
-    def _tell(self, record: Outgoing) -> None:
-        notes = {name: (value or b"").decode(errors="backslashreplace") for name, value in record.headers}
-        source = notes.get("almanac-source")
+    def _tell(self, record: Outgoing, notes: dict[str, str]) -> None:
+        source = notes["almanac-source"]
         if record.topic == self._refuses:
             reason = f"{notes.get('almanac-reason')}: {notes.get('almanac-detail')}"
             shown = (record.key or b"").decode(errors="backslashreplace")

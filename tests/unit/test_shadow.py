@@ -45,6 +45,17 @@ def test_it_writes_nothing_whatever_it_would_do(caplog: pytest.LogCaptureFixture
     assert vars(fired)["late_ms"] < 50
 
 
+def test_a_wheel_that_reads_its_tail_again_names_nothing_twice(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "almanac.shadow")
+    rig = Rig()
+    rig.kafka.schedule(b"soon", START + 1_000)
+    wheel = turning(rig).run_for(2_000)
+    wheel.wheel._read_again(rig.page())
+    rig.kafka.schedule(b"soon", START + 3_000)  # another version of it is another fire
+    wheel.run_for(2_000)
+    assert [vars(record)["due_ms"] for record in caplog.records] == [START + 1_000, START + 3_000]
+
+
 def test_what_the_peer_acknowledges_is_forgotten() -> None:
     rig = Rig()
     for number in range(5):
