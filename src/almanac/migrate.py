@@ -161,11 +161,14 @@ class Migration:
                 copies.add(winner.offset)
                 report.overdue += winner.due < self._now
         report.copied += len(copies)
+        # The first pass has no copies to cancel; what waits in another partition replaces its copy.
+        ended = over if marker["since"] else {}
         cancels = [
             native.Native(name, None, [], said)
-            for name, said in over.items()
-            if marker["since"] and (heard := spoken.get(name)) is not None and heard.waits and heard.timestamp <= said
-        ]
+            for name, said in ended.items()
+            if (heard := spoken.get(name)) is not None and heard.waits and heard.timestamp <= said
+            and latest.get(name, source) == source
+        ]  # fmt: skip
         report.cancelled += len(cancels)
         return _Step(source, marker, copies, cancels)
 

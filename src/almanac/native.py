@@ -6,8 +6,8 @@ Wish         ->  Native   a record for a native topic; Unfit if the native forma
 
 from typing import NamedTuple
 
-from almanac import formats, words
-from almanac.formats import etf1, karafka
+from almanac import words
+from almanac.formats import auto, etf1, karafka
 from almanac.record import Headers, Record
 
 _OWN = frozenset(
@@ -16,6 +16,7 @@ _OWN = frozenset(
 )  # fmt: skip
 """Headers that say when and where to, not what. Karafka's first two would make `auto` take a record for one of its."""
 
+_NATIVE = auto.Auto()  # how native topics are read unless told
 _ADDED = frozenset(("scheduler-timestamp", "scheduler-key", "scheduler-topic"))
 _FRAME, _HEADER_FRAME = 100, 8  # bytes that Kafka takes for a record and for a header, at most
 
@@ -101,7 +102,7 @@ def copy(word: words.Word) -> Native:
 
 def _check(made: Native, asked: Wish) -> None:
     """What is written must be read as it was meant."""
-    said = words.read(Record("", 0, 0, made.timestamp, *made[:3]), formats.named("auto"), "")
+    said = words.read(Record("", 0, 0, made.timestamp, *made[:3]), _NATIVE, "")
     if not isinstance(said, words.Word):
         raise Unfit(f"the native format would not read it: {getattr(said, 'reason', 'it is no schedule')}")
     read = said.schedule
