@@ -203,6 +203,15 @@ def test_ids_that_a_peer_has_in_two_partitions_are_told(place: Place, write: Cal
     assert place.waiting()[b"twice"].value == b"video 2"
 
 
+def test_an_id_that_moved_to_another_partition_keeps_its_copy(place: Place, write: Callable[..., None]) -> None:
+    write(etf1("moved", 1, place.peer)._replace(partition=1))
+    place.migrate("etf1")
+    write(etf1("moved", 2, place.peer)._replace(partition=0))
+    write(client.etf1.cancel("moved", place.peer)._replace(partition=1))
+    place.migrate("etf1")
+    assert place.waiting()[b"moved"].value == b"video 2"
+
+
 def test_overdue_ones_are_counted_and_can_be_left_out(place: Place, write: Callable[..., None]) -> None:
     week = datetime.now(UTC) - timedelta(days=7)
     missed = client.etf1.schedule(content(), "old", week, place.peer, now=week)
