@@ -6,12 +6,9 @@ It prints:
     attempt 2: paid
 """
 
-from arrivals import KAFKA, Arrivals
-from confluent_kafka import Producer
+from arrivals import Arrivals, scheduler
 
-from almanac import client
-from almanac.client import Backoff, Message
-from almanac.record import first
+from almanac.client import Backoff, Message, Scheduler
 
 BACKOFF = Backoff(least=1, most=3600, factor=2, attempts=20)  # 1 s, 2 s, 4 s ... an hour
 
@@ -22,27 +19,25 @@ def pay(attempt: int) -> None:
         raise ConnectionError("the API is down")
 
 
-def handle(message: Message, producer: Producer) -> bool:
+def handle(message: Message, plan: Scheduler) -> bool:
     """One message of the topic `payments`; true if it is done."""
-    attempt = int(first(message.headers).get("retry-attempt") or b"0")
+    attempt = int(dict(message.headers).get("retry-attempt") or b"0")
     try:
         pay(attempt)
     except ConnectionError as error:
         print(f"attempt {attempt}: {error}")
-        later = client.etf1.again(message, id=message.key or b"", backoff=BACKOFF)
-        producer.produce(**later.arguments())
-        producer.flush(10)
+        plan.retry(message, id=message.key or b"", wait=BACKOFF)
         return False
     print(f"attempt {attempt}: paid")
     return True
 
 
 def main() -> None:
-    payments, producer = Arrivals("payments"), Producer(KAFKA | {"partitioner": "murmur2_random"})
-    producer.produce("payments", key=b"order 7", value=b"12.50")
-    producer.flush(10)
-    while not handle(payments.next(), producer):
-        pass
+    payments = Arrivals("payments")
+    with scheduler() as plan:
+        plan.send(Message("payments", key=b"order 7", value=b"12.50"))
+        while not handle(payments.next(), plan):
+            pass
 
 
 if __name__ == "__main__":

@@ -9,10 +9,15 @@ import certificates
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from hypothesis import settings
 
 from almanac.broker import Broker, Config, Sasl, ports
 
 MakeTopic = Callable[..., str]
+
+# An example that takes long says something of the machine, which others may be using, and nothing of the code.
+settings.register_profile("almanac", deadline=None)
+settings.load_profile("almanac")
 
 
 def small_config(folder: Path, sasl: Sasl | None = None) -> Config:

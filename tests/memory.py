@@ -85,6 +85,11 @@ class Log:
         self.slots = {o: s for o, s in self.slots.items() if s.record is None or o in kept}
         self.clean = self.end
 
+    def forget_tombstones(self) -> None:
+        """The cleaner, after delete.retention.ms."""
+        self.compact()
+        self.slots = {o: s for o, s in self.slots.items() if s.record is None or s.record.value is not None}
+
 
 class Kafka:
     """All partitions, and who may write."""
@@ -374,6 +379,8 @@ def book(records: Sequence[Record], form: formats.Format) -> list[dict[str, Any]
         ours = isinstance(last, words.Disposal) or (isinstance(last, words.Word | words.Kill) and last.ours)
         if pending and word is not None:
             adrift = ours and not (isinstance(last, words.Word) and last.version == word.version)
+            # a tombstone to the cleaner, or a peer's that acknowledges an older version
+            adrift = adrift or (not ours and (word.record.value is None or isinstance(last, words.Kill)))
             rows.append(_row(key, "adrift" if adrift else None, word.version, word.record, word.schedule.due))
         elif ours and isinstance(last, words.Word):
             rows.append(_row(key, "adrift", max(kill, last.version), last.record, None, pending=False))
@@ -406,12 +413,12 @@ def _row(
 class Rig:
     """A Kafka in memory and wheels on it."""
 
-    def __init__(self, partitions: int = 1, form: str = "etf1", **options: Any) -> None:
+    def __init__(self, partitions: int = 1, form: str = "etf1", grace: int = 0, **options: Any) -> None:
         self.kafka = Kafka()
         self.clock = self.kafka.clock
         self.sources = [(TOPIC, p) for p in range(partitions)]
         self.options = options
-        self.form = formats.named(form)
+        self.form = formats.named(form, grace)
         self.pages = 0
 
     def page(self, upto: dict[ports.Source, int] | None = None, horizon: int = 600_000) -> wheel.Opened:

@@ -28,6 +28,7 @@ class Overview:
     next_due: int | None  # epoch ms
     dead_letters: int
     states: Mapping[int, str]
+    halted: tuple[str, ...]  # partitions with a record that only a newer version understands
 
 
 class Board:
@@ -63,6 +64,7 @@ class Board:
             next_due=min(dues, default=None),
             dead_letters=sum(sum(status.get("dead_letters", {}).values()) for status in statuses.values()),
             states={shard: _state(status) for shard, status in sorted(statuses.items())},
+            halted=tuple(f"{topic}/{partition}" for topic, partition, _ in _halted(statuses)),
         )
 
     def line(self, view: Overview) -> str:
@@ -71,6 +73,7 @@ class Board:
         return (
             f"pending {view.pending:,}  fired {view.fired:,} ({view.per_second:.0f}/s)  {_lateness(view)}  "
             f"next {_until(view.next_due)}  shards: {states or 'none yet'}"
+            + (f"  INCOMPATIBLE, upgrade Almanac: {', '.join(view.halted)}" if view.halted else "")
         )
 
     def picture(self, view: Overview, statuses: Mapping[int, dict[str, Any]]) -> RenderableType:
@@ -91,12 +94,20 @@ class Board:
                 str(shard), Text(state, style), str(status.get("page")), f"{status.get('fired', 0):,}",
                 f"{status.get('in_memory', 0):,}", _until(status.get("next_due")), Text(status.get("why") or ""),
             )  # fmt: skip
-        return Group(Text(self._title, "bold"), head, Text(), shards)
+        halted = [
+            Text(f"{topic}/{partition} is incompatible and halts at {why}", "bold red")
+            for topic, partition, why in _halted(statuses)
+        ]
+        return Group(Text(self._title, "bold"), head, Text(), shards, *halted)
 
 
 def _state(status: Mapping[str, Any]) -> str:
     silent = time.time() * 1000 - status.get("reported", 0)
     return f"silent for {silent / 1000:.0f} s" if silent > SILENT else status.get("state", "?")
+
+
+def _halted(statuses: Mapping[int, dict[str, Any]]) -> list[tuple[str, int, str]]:
+    return sorted((topic, partition, why) for s in statuses.values() for topic, partition, why in s.get("halted", ()))
 
 
 def _lateness(view: Overview) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -251,10 +251,37 @@ def _other_groups(patient: Examination) -> Iterator[Check]:
         yield Check("groups", "ok", f"no other group than {settings.group_id} reads the schedules topics")
 
 
+def _halted(patient: Examination) -> Iterator[Check]:
+    topic = patient.settings.shard_topic
+    shards = {topic: len(patient.existing[topic].partitions)} if topic in patient.existing else {}
+    heard = _journals(patient.settings, shards).values()
+    # A report of an earlier owner is about how it was then.
+    current = [status for owner, status in heard if status.get("owner") == owner.get("offset")]
+    halted = [each for status in current for each in status.get("halted", ())]
+    for name, partition, why in halted:
+        found = f"{name}/{partition} is incompatible and halts at {why}"
+        yield Check(
+            "partitions", "fail", found, "nothing of it is lost: start a newer Almanac, and it goes on from there"
+        )
+    if not halted:
+        yield Check("partitions", "ok", "none halts at a record that only a newer Almanac understands")
+
+
 def _owned(settings: Settings, counts: Mapping[str, int]) -> dict[str, set[str]]:
     """The schedules topics that the last owner of each shard names, by shard topic (with their partition counts)."""
+    named: dict[str, set[str]] = {name: set() for name in counts}
+    for (name, _), (owner, _) in _journals(settings, counts).items():
+        named[name] |= {str(topic) for topic in owner.get("topics", ())}
+    return named
+
+
+Said = Mapping[str, Any]
+
+
+def _journals(settings: Settings, counts: Mapping[str, int]) -> dict[tuple[str, int], tuple[Said, Said]]:
+    """The last owner (with its record's offset) and the last status of each shard."""
     unread = {(topic, partition) for topic, count in counts.items() for partition in range(count)}
-    owners: dict[tuple[str, int], set[str]] = {}
+    found: dict[tuple[str, int], dict[bytes, Said]] = {place: {} for place in unread}
     consumer = Consumer(kafka.consumer(settings, auto_offset_reset="earliest"))
     try:
         consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in unread])
@@ -266,19 +293,19 @@ def _owned(settings: Settings, counts: Mapping[str, int]) -> dict[str, set[str]]
             place = (str(message.topic()), message.partition() or 0)
             if kafka.is_end(message):
                 unread.discard(place)
-            elif message.error() is None and message.key() == b"owner":
-                owners[place] = _named_topics(message.value())
+            elif message.error() is None and (key := message.key()) in (b"owner", b"status"):
+                found[place][key] = {**_object(message.value()), "offset": message.offset()}
     finally:
         consumer.close()
-    return {name: set().union(*(named for (topic, _), named in owners.items() if topic == name)) for name in counts}
+    return {place: (said.get(b"owner", {}), said.get(b"status", {})) for place, said in found.items()}
 
 
-def _named_topics(value: bytes | str | None) -> set[str]:
+def _object(value: bytes | str | None) -> Said:
     try:
-        owner = json.loads(value or b"{}")
-        return {str(topic) for topic in owner.get("topics", [])} if isinstance(owner, Mapping) else set()
+        said = json.loads(value or b"{}")
     except ValueError:
-        return set()  # no owner record of ours: a topic that merely has such a name
+        return {}
+    return said if isinstance(said, Mapping) else {}  # no record of ours: a topic that merely has such a name
 
 
 def _clock(patient: Examination) -> Iterator[Check]:
@@ -365,6 +392,7 @@ _OF_KAFKA: Final[dict[str, Callable[[Examination], Iterator[Check]]]] = {
     "transactions": _transactions,
     "sizes": _sizes,
     "groups": _other_groups,
+    "partitions": _halted,
     "clock": _clock,
     "open transactions": _hanging,
 }

@@ -11,11 +11,14 @@ States live in generations, each a dict that begins at an offset. A new page (of
 before O' as a whole: no scan, no pause, whatever the traffic was.
 """
 
+import logging
 from collections.abc import Callable
 from typing import cast
 
 from almanac import formats, words
 from almanac.record import Record
+
+log = logging.getLogger("almanac.ledger")
 
 GENERATION = 65_536  # keys
 
@@ -86,6 +89,8 @@ class Ledger:
 
     def alive(self, entry: Entry) -> bool:
         """Is this entry still the winner? (A page's row that came by the tail again is fired from there.)"""
+        if self.halted is not None:
+            return False  # what follows the record of the future may cancel it; after an upgrade it is read again
         state = self.state(entry.record.key or b"")
         if entry.paged:
             if type(state) is int:  # a word that was too far away for memory: this page brings it
@@ -106,6 +111,7 @@ class Ledger:
         if type(said) is words.Halt:
             self.halted = f"offset {record.offset}: {said.reason}"
             self.position = record.offset
+            log.error("%s/%d halts and fires nothing more: %s", self.topic, self.partition, self.halted)
             return None
         self.position = record.offset + 1
         key = record.key or b""
@@ -130,7 +136,8 @@ class Ledger:
         if state is None or _version(state) is None:
             self.net += 1
         self._set(key, entry if keep(entry) else word.version)
-        self._drift(key, None)
+        # A schedule with a null value is a tombstone to the cleaner: it is repeated at once, with an empty one.
+        self._drift(key, entry if word.record.value is None and not word.ours else None)
         return key
 
     def _known(self, key: bytes, version: int) -> bool:

@@ -47,13 +47,13 @@ def pending(settings: Settings, limit: int, topic: str | None, note: Callable[[s
         book = None
     stops = scan.ends(admin, sources)
     starts = {source: offset for source, offset in book.offsets().items() if source in stops} if book else {}
-    since = _since(settings, starts, stops, topic_ids)
-    found = [_pending(key, word) for key, said in since.items() if (word := said.pending()) is not None]
+    heard, _ = since(settings, starts, stops, topic_ids)
+    found = [_pending(key, word) for key, said in heard.items() if (word := said.pending()) is not None]
     if book:
         # Every key that the log speaks of may take a row away: that many more are asked for.
         for name in topic_ids:
-            rows = book.pending(limit + len(since), topic=name)
-            found += [row for row in rows if not since.get(_key(row), Since()).hides(row.version)]
+            rows = book.pending(limit + len(heard), topic=name)
+            found += [row for row in rows if not heard.get(_key(row), Since()).hides(row.version)]
     return sorted(found, key=lambda row: (row.due, row.version))[:limit]
 
 
@@ -71,26 +71,33 @@ def _key(row: read.Pending) -> Key:
     return row.topic, row.partition, row.id
 
 
-def _since(
+def since(
     settings: Settings, starts: dict[Source, int], stops: dict[Source, int], topic_ids: dict[str, str]
-) -> dict[Key, Since]:
+) -> tuple[dict[Key, Since], dict[Source, int]]:
+    """What the log says between these offsets, and up to where it could be read: a partition may halt before."""
     grace = settings.schedule_grace_interval * 1000
     forms = {topic: formats.named(name, grace) for topic, name in settings.schedules_topics}
     found: dict[Key, Since] = {}
+    ends = dict(stops)
     for record in scan.read(settings, starts, stops, lambda _: True):
+        source = record.topic, record.partition
+        if record.offset >= ends[source]:
+            continue
         said = words.read(record, forms[record.topic], topic_ids[record.topic])
-        key = (record.topic, record.partition, record.key or b"")
-        if isinstance(said, words.Kill):
+        key = (*source, record.key or b"")
+        if isinstance(said, words.Halt):
+            ends[source] = record.offset
+        elif isinstance(said, words.Kill):
             state = found.setdefault(key, Since())
             state.kill = max(state.kill, said.version)
         elif isinstance(said, words.Word):
             # A repeat of what the book has read: the book knows better whether it still counts.
-            if said.ours and said.version < starts.get((record.topic, record.partition), 0):
+            if said.ours and said.version < starts.get(source, 0):
                 continue
             state = found.setdefault(key, Since())
             if state.word is None or said.version > state.word.version:
                 state.word = said
-    return found
+    return found, ends
 
 
 def _pending(key: Key, word: words.Word) -> read.Pending:
@@ -102,7 +109,7 @@ def _pending(key: Key, word: words.Word) -> read.Pending:
         version=word.version,
         due=word.schedule.due,
         timestamp=word.record.timestamp,
-        value=word.record.value or b"",
+        value=word.record.value,
         headers=word.record.headers,
         target=word.schedule.target,
     )

@@ -75,7 +75,7 @@ def record(asked: Wish) -> Native:
         raise Unfit(f"it asks for partition {asked.partition} of its target, which the native format cannot")
     if asked.hashed:
         raise Unfit("it asks for its target's partition by a key of its own, which the native format cannot")
-    when: Headers = [(etf1.EPOCH, b"%d" % (asked.due // 1000))]
+    when: Headers = [(etf1.EPOCH, b"%d" % -(-asked.due // 1000))]  # the next whole second, as nothing may be early
     if asked.due % 1000:
         when.append((etf1.EPOCH_MS, b"%d" % asked.due))
     where: Headers = [(etf1.TOPIC, asked.target.encode())]

@@ -62,6 +62,8 @@ def repeat(ledger: Ledger, key: bytes, what: Entry | int) -> Outgoing:
         return Outgoing(ledger.topic, ledger.partition, key, None, cancel)
     record = what.record
     headers = record.headers + words.repeat(what.version, record.timestamp, ledger.topic_id)
+    if record.value is None:
+        return Outgoing(ledger.topic, ledger.partition, key, b"", [*headers, (words.NULL, b"true")])
     return Outgoing(ledger.topic, ledger.partition, key, record.value, headers)
 
 

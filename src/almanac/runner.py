@@ -23,7 +23,7 @@ from confluent_kafka import IsolationLevel, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from almanac import errors, jars, kafka, keeper, ports, priority, shadow, shard, sink, tail, topics
+from almanac import errors, jars, kafka, keeper, ports, priority, shadow, shard, sink, states, tail, topics
 from almanac.book import archive, pages, session
 from almanac.settings import Settings
 
@@ -140,12 +140,15 @@ class Runner:
 
     def _prepare_topics(self) -> None:
         self._progress(f"Kafka: connecting to {self.settings.bootstrap_servers}")
-        changes = self._patiently(lambda: topics.ensure(self._admin, self.settings))
-        grow = [change for change in changes if change.partitions and change.kind == "alter"]
-        if grow:  # more shards than before: the shard topic is ours alone
-            topics.apply(self._admin, grow)
+        self._patiently(self._make_topics)
         counts = self._learn_topics()
         self._shards = topics.shards(self.settings, os.cpu_count() or 1, max(counts.values()))
+
+    def _make_topics(self) -> None:
+        changes = topics.ensure(self._admin, self.settings)
+        grow = [change for change in changes if change.partitions and change.kind == "alter"]
+        if grow:  # more shards or source partitions than before: shard topic and states are ours alone
+            topics.apply(self._admin, grow)
 
     def _learn_topics(self) -> dict[str, int]:
         names = self.settings.topics
@@ -200,6 +203,8 @@ class Runner:
             self._spawn(f"wheel {number}", partial(self._turn_wheel, number))
         self._spawn("listen", self._listen)
         self._spawn("topics", self._watch_topics)
+        if self.settings.states_topics:
+            self._spawn("states", self._tell_states)
         self._progress("Wheels: taking over")
         begun = said = time.monotonic()
         book = False
@@ -305,12 +310,26 @@ class Runner:
                         f"Topics: there are {sum(counts.values())} partitions now, were {len(self._sources)}"
                     )
                     grown = True
+                    self._make_topics()
                     self._begin_again(self._keeper.number)
                 if grown:
                     self._require(self._ownership).stop()
                     grown = False
             except Exception as error:
                 log.info("the topics could not be looked at: %s", errors.brief(error))
+
+    def _tell_states(self) -> None:
+        reporter = states.Reporter(self.settings, self._admin)
+        while not self._stopping.wait(1):
+            try:
+                told = [source for source in self._sources if source[0] in self.settings.states_topics]
+                shards = {source: pages.shard_of(source[1], self._shards) for source in told}
+                reporter.look({source: self.statuses.get(n, {}) for source, n in shards.items()}, self._topic_ids)
+            except Exception as error:  # people miss a record of how it is; nothing else depends on it
+                log.info("the states could not be told: %s", errors.brief(error))
+                self._stopping.wait(RETRY)
+        if not isinstance(self.failure, Replaced):  # else the later owner tells
+            _quietly(reporter.close)
 
     def _listen(self) -> None:
         while not self._stopping.is_set():

@@ -124,6 +124,10 @@ def _is_url(place: str) -> bool:
     return "://" in place or place.startswith("file:")
 
 
+def _names_states(name: str) -> bool:
+    return name == "" or ("{topic}" in name and is_topic(name.replace("{topic}", "x")))
+
+
 def _librdkafka(value: object) -> object:
     return {str(k): passthrough.text(v) for k, v in value.items()} if isinstance(value, dict) else value
 
@@ -202,6 +206,11 @@ class Settings(BaseModel):
 
     # Topics
     dead_letters_topic: Topic = _field("dead-letters", "gets what cannot be delivered, and why", "a topic's name")
+    states_topic: Annotated[str, _checked(_names_states)] = _field(
+        "{topic}_states",
+        "where the state of each partition of a karafka topic is told, and how many are due on which day",
+        "a topic's name with {topic} in it, for the name of the schedules topic, or empty for none",
+    )
     topic_partitions: int = _field(3, "partitions of the topics made here", "1 to 10000", ge=1, le=10_000)
     replication_factor: int | None = _field(
         None, "replicas of the topics made here (unset: the broker's default)", "1 to 32767", ge=1, le=32_767
@@ -297,6 +306,11 @@ class Settings(BaseModel):
                 name = "group_id" if field == "shard_topic" else field
                 problems.append((name, topic, f"a topic with one purpose only; {taken[topic]} names it too"))
             taken.setdefault(topic, field)
+        problems += (
+            ("states_topic", topic, f"a topic with one purpose only; {taken[topic]} names it too")
+            for topic in self.states_topics.values()
+            if topic in taken
+        )
         if self.retention_days == 0:
             problems.append(("retention_days", "0", "must be -1 or 1 to 36500 days"))
         return problems
@@ -307,6 +321,12 @@ class Settings(BaseModel):
     def topics(self) -> tuple[str, ...]:
         """The schedules topics' names."""
         return tuple(topic for topic, _ in self.schedules_topics)
+
+    @property
+    def states_topics(self) -> dict[str, str]:
+        """Where the states of each karafka topic are told."""
+        names = [topic for topic, form in self.schedules_topics if form == "karafka" and self.states_topic]
+        return {topic: self.states_topic.replace("{topic}", topic) for topic in names}
 
     @property
     def shard_topic(self) -> str:

@@ -27,7 +27,8 @@ def apart(settings: Settings) -> Settings:
     """The same settings with names that no scheduler uses which fires."""
     group = f"{settings.group_id}-shadow"
     # Copies for these topics tell what would be fired and what would be refused; they are logged, not written.
-    return settings.replaced(group_id=group, history_topic=f"{group}-fires", dead_letters_topic=f"{group}-refuses")
+    names = {"history_topic": f"{group}-fires", "dead_letters_topic": f"{group}-refuses", "states_topic": ""}
+    return settings.replaced(group_id=group, **names)
 
 
 class ShadowWriter:

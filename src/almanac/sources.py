@@ -11,7 +11,7 @@ import yaml
 
 from almanac import errors, kafka, passthrough, settings
 
-_EMPTY_MEANS_OFF = ("history_topic",)
+_EMPTY_MEANS_OFF = ("history_topic", "states_topic")
 """Elsewhere an empty environment variable is an unset one (Docker and Compose pass such)."""
 
 
@@ -82,13 +82,15 @@ def _environment(environ: Mapping[str, str]) -> dict[str, _Found]:
     return found
 
 
-_SKY = {"SCHEDULE_TOPICS": "sky-avro", "JSON_SCHEDULE_TOPICS": "sky-json"}
+SKY = {"SCHEDULE_TOPICS": "sky-avro", "JSON_SCHEDULE_TOPICS": "sky-json"}
 """A peer names its topics by format; SCHEDULES_TOPICS says all that and more."""
 
 
 def _sky_topics(environ: Mapping[str, str]) -> _Found | None:
-    given = [variable for variable in _SKY if environ.get(variable)]
-    topics = [f"{name.strip()}={_SKY[variable]}" for variable in given for name in environ[variable].split(",") if name.strip()]
+    given = [variable for variable in SKY if environ.get(variable)]
+    topics = [
+        f"{name.strip()}={SKY[variable]}" for variable in given for name in environ[variable].split(",") if name.strip()
+    ]
     names = " and ".join(given)
     return _Found(",".join(topics), names, f"environment {names}") if topics else None
 

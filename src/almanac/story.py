@@ -38,6 +38,7 @@ class _Thread:
     cancels: dict[int, Record] = field(default_factory=dict)  # by what they kill; our repeat if that is all there is
     acks: dict[int, Record] = field(default_factory=dict)  # by version
     garbage: int = 0
+    halted: str | None = None  # a record of the future, and why it is one
     dead: dict[int, str] = field(default_factory=dict)  # by version or offset: the reason
     fired: set[int] = field(default_factory=set)  # versions in the history
 
@@ -88,6 +89,9 @@ class Teller:
         if isinstance(said, words.Garbage):
             thread.garbage += 1
             return "unreadable", said.reason
+        if isinstance(said, words.Halt):
+            thread.halted = said.reason
+            return "halts", f"{said.reason}; until then the partition waits"
         if not said.ours:
             thread.cancels[said.version] = record
             return "cancelled", "every version before"
@@ -139,7 +143,9 @@ class Teller:
         cancelled = max(thread.cancels, default=-1)
         version = max(thread.words, default=-1)
         word = thread.words.get(version)
-        if word is not None and version > max(kills, default=-1):
+        if thread.halted is not None:
+            yield f"{place}: halts at a record of this id: {thread.halted}, and it goes on from there"
+        elif word is not None and version > max(kills, default=-1):
             due = when.render(word.schedule.due, self._zone)
             if word.schedule.due > now:
                 yield f"{place}: waits, due {due} for {word.schedule.target}"

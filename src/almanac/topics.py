@@ -2,10 +2,11 @@
 
     schedules      compacted for ever: the truth
     <group>-shards compacted: owners, starts and pages of the shards
+    <topic>_states compacted: what karafka's users see of their schedules topic
     history, dead letters   kept for a while
 
 `ensure()` only creates (a start of the scheduler); `plan()` and `apply()` also alter (`almanac topics apply`).
-Partitions are added to the shard topic only: elsewhere that would move ids to other partitions.
+Partitions are added to the shard topic and to the states only: elsewhere that would move ids to other partitions.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ MESSAGE_BYTES: Final = 1_048_588
 
 _LOOK_AGAIN_SECONDS: Final = 0.05
 
-Purpose = Literal["schedules", "shards", "history", "dead letters", "moves"]
+Purpose = Literal["schedules", "shards", "states", "history", "dead letters", "moves"]
 
 # Lag and tombstones last a day: a restart does not depend on the topic's size here, and a shorter lag would let the
 # cleaner take a word that rule 4 has yet to repeat.
@@ -59,6 +60,7 @@ _SHARDS: Final = {
     "segment.ms": "600000",
     "min.cleanable.dirty.ratio": "0.1",
 }
+_STATES: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "segment.ms": "3600000"}
 _AT_LEAST: Final = ("max.message.bytes", "delete.retention.ms", "min.compaction.lag.ms")
 """More than is wanted does no harm, and somebody may rely on it."""
 
@@ -69,7 +71,7 @@ class TopicSpec:
 
     name: str
     purpose: Purpose
-    partitions: int  # at creation; the shard topic also grows to it
+    partitions: int  # at creation; the shard topic and the states also grow to it
     replication_factor: int | None  # None: the broker's default
     configs: Mapping[str, str]
 
@@ -90,12 +92,16 @@ def shards(settings: Settings, cores: int, partitions: int) -> int:
     return settings.shards or max(1, min(cores, partitions))
 
 
-def wanted(settings: Settings, partitions: int | None = None, message_bytes: int = MESSAGE_BYTES) -> list[TopicSpec]:
+def wanted(
+    settings: Settings, partitions: Mapping[str, int] | None = None, message_bytes: int = MESSAGE_BYTES
+) -> list[TopicSpec]:
     """Every topic of these settings; a shadow has its shard topic alone, the others are a peer's.
 
-    `partitions` and `message_bytes` are the largest that the schedules topics have; unless told: what they get here.
+    `partitions` are those that the schedules topics have, `message_bytes` the most that one of them takes; unless told:
+    what they get here.
     """
-    source = partitions or settings.topic_partitions
+    counts = partitions or dict.fromkeys(settings.topics, settings.topic_partitions)
+    source = max(counts.values())
     retention = str(settings.retention_days * DAY_MS if settings.retention_days > 0 else -1)
     size = str(message_bytes + SIZE_MARGIN)
     kept = {"cleanup.policy": "delete", "retention.ms": retention, "max.message.bytes": size}
@@ -103,6 +109,7 @@ def wanted(settings: Settings, partitions: int | None = None, message_bytes: int
     rows: list[tuple[str, Purpose, int, Mapping[str, str]]] = [
         *((topic, "schedules", settings.topic_partitions, _SCHEDULES) for topic in settings.topics),
         (settings.shard_topic, "shards", wheels, _SHARDS),
+        *((states, "states", counts[topic], _STATES) for topic, states in settings.states_topics.items()),
         (settings.history_topic, "history", settings.topic_partitions, kept),
         (settings.dead_letters_topic, "dead letters", settings.topic_partitions, kept),
     ]
@@ -182,10 +189,11 @@ def plan(admin: AdminClient, settings: Settings) -> list[Change]:
     sizes = [int(values[topic].get("max.message.bytes") or MESSAGE_BYTES) for topic in sources]
     if len(sources) < len(settings.topics):
         sizes.append(broker_max_bytes(admin))
-    counts = [len(have[topic].partitions) if topic in have else settings.topic_partitions for topic in settings.topics]
+    made = settings.topic_partitions
+    counts = {topic: len(have[topic].partitions) if topic in have else made for topic in settings.topics}
     return [
         _difference(spec, have[spec.name], values[spec.name]) if spec.name in have else Change(spec=spec, kind="create")
-        for spec in wanted(settings, max(counts), max(sizes))
+        for spec in wanted(settings, counts, max(sizes))
     ]
 
 
@@ -205,7 +213,7 @@ def _difference(spec: TopicSpec, have: TopicDescription, values: Mapping[str, st
         key: (values.get(key), value) for key, value in spec.configs.items() if not _suffices(key, value, spec, values)
     }
     count = len(have.partitions)
-    grow = (count, spec.partitions) if spec.purpose == "shards" and spec.partitions > count else None
+    grow = (count, spec.partitions) if spec.purpose in ("shards", "states") and spec.partitions > count else None
     return Change(
         spec=spec,
         kind="alter" if differing or grow else "none",

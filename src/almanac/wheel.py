@@ -241,8 +241,6 @@ class Wheel:
         good = []
         for entry in batch:
             grace = entry.schedule.grace
-            if entry.ledger.halted:
-                continue  # what comes after the record of the future may cancel it; an upgrade reads it again
             if grace is not None and entry.due < entry.record.timestamp - grace:
                 late = (entry.record.timestamp - entry.due) / 1000
                 self._chores.bury(entry, "outdated", f"due {late:.1f} s before it was written")

@@ -20,7 +20,8 @@ from almanac.record import Headers, Record, first
 
 ACKS, VERSION, DISPOSES = "almanac-acks", "almanac-version", "almanac-disposes"
 TOPIC_ID, TIMESTAMP = "almanac-topic-id", "almanac-timestamp"
-CONTROL = frozenset((ACKS, VERSION, DISPOSES, TOPIC_ID, TIMESTAMP))
+NULL = "almanac-null"  # the empty value stands for a null one: as a null value the cleaner would take the schedule away
+CONTROL = frozenset((ACKS, VERSION, DISPOSES, TOPIC_ID, TIMESTAMP, NULL))
 
 
 class Word(NamedTuple):
@@ -76,9 +77,9 @@ def read(record: Record, form: formats.Format, topic_id: str) -> Said:
                 return _read_ours(record, form, topic_id)
         return _read_theirs(record, form)
     except formats.Incompatible as error:
-        return Halt(record, str(error))
+        return Halt(record, formats.reason(error))
     except Exception as error:  # rule 5: whatever goes wrong with one record makes that record garbage, never a crash
-        return Garbage(record, str(error) or type(error).__name__)
+        return Garbage(record, formats.reason(error))
 
 
 def _read_theirs(record: Record, form: formats.Format) -> Said:
@@ -101,6 +102,8 @@ def _read_ours(record: Record, form: formats.Format, topic_id: str) -> Said:
         if VERSION in named and not form.speaks(record):
             return Kill(min(_number(named, VERSION), record.offset), True)
     original = record._replace(headers=stripped(record.headers))
+    if NULL in named and record.value == b"" and form.speaks(original):
+        original = original._replace(value=None)
     if foreign or VERSION not in named:
         return _read_theirs(original, form)
     version = min(_number(named, VERSION), record.offset)
@@ -116,7 +119,7 @@ def stripped(headers: Headers) -> Headers:
 def _number(named: dict[str, bytes | None], name: str) -> int:
     text = named.get(name)
     if not text or not text.isdigit() or len(text) > 18:
-        raise formats.Invalid(f"header {name} is not a whole number: {text!r}")
+        raise formats.Invalid(f"header {name} is not a whole number: {formats.shown(text)}")
     return int(text)
 
 

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
 
-from almanac import kafka, scan, topics
+from almanac import formats, kafka, scan, topics, words
 from almanac.book import trust
 from almanac.broker import Broker
 from almanac.cli import app
@@ -335,3 +335,17 @@ def test_explain_finds_a_cancel_that_went_astray(broker: Broker, environment: di
     verdicts = told(environment, "c")[1]
     assert any("waits, due" in text for text in verdicts)
     assert "one partitioner" in verdicts[-1]
+
+
+@pytest.mark.parametrize("form", ["etf1", "karafka", "sky-avro", "sky-json"])
+def test_schedule_and_cancel_speak_the_format_of_the_topic(
+    broker: Broker, environment: dict[str, str], form: str
+) -> None:
+    environment = environment | {"SCHEDULES_TOPICS": f"{environment['SCHEDULES_TOPICS']}={form}"}
+    told = ["schedule", "--at", "2097-01-01T00:00:00Z", "--topic", "t", "--key", "k", "--value", "v", "--header", "h=1"]
+    place = json.loads(run(app, [*told, "--id", "x", "--json"], env=environment).stdout)
+    said = formats.named(form).decode(written(broker, place))
+    assert (said.due, said.target, said.key, said.value) == (place["due_ms"], "t", b"k", b"v")
+    assert ("h", b"1") in said.headers
+    cancelled = json.loads(run(app, ["cancel", "x", "--json"], env=environment).stdout)
+    assert isinstance(words.read(written(broker, cancelled), formats.named(form), "id"), words.Kill)

@@ -10,7 +10,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -110,6 +110,14 @@ def content(number: int = 1) -> Message:
     return Message("videos", b"key%d" % number, b"video %d" % number, [("mine", b"%d" % number)])
 
 
+def plain(number: int) -> Message:
+    return replace(content(number), headers=[])
+
+
+def at_partition(message: Message, partition: int) -> Message:
+    return replace(message, partition=partition)
+
+
 def sky_avro(name: str, number: int, topic: str) -> Message:
     return client.sky.schedule(content(number), name, LATER, topic, "avro")
 
@@ -184,8 +192,8 @@ def test_a_newer_word_in_the_native_topic_stays(place: Place, write: Callable[..
 
 
 def test_what_cannot_be_said_natively_is_shown_and_left_out(place: Place, write: Callable[..., None]) -> None:
-    nothing = client.karafka.schedule(content()._replace(value=None), LATER, place.peer, id="null")
-    exact = client.karafka.schedule(content()._replace(partition=1), LATER, place.peer, id="exact")
+    nothing = client.karafka.schedule(replace(content(), value=None), LATER, place.peer, id="null")
+    exact = client.karafka.schedule(replace(content(), partition=1), LATER, place.peer, id="exact").placed(2)
     write(nothing, exact, karafka("good", 1, place.peer))
     shown = place.run("migrate", "--from-topic", place.peer, "--format", "karafka", "--dry-run")
     assert "null value" in shown
@@ -196,18 +204,18 @@ def test_what_cannot_be_said_natively_is_shown_and_left_out(place: Place, write:
 
 
 def test_ids_that_a_peer_has_in_two_partitions_are_told(place: Place, write: Callable[..., None]) -> None:
-    write(etf1("twice", 1, place.peer)._replace(partition=0), timestamp=SOON_MS - 200_000_000)
-    write(etf1("twice", 2, place.peer)._replace(partition=1), timestamp=SOON_MS - 100_000_000)
+    write(at_partition(etf1("twice", 1, place.peer), 0), timestamp=SOON_MS - 200_000_000)
+    write(at_partition(etf1("twice", 2, place.peer), 1), timestamp=SOON_MS - 100_000_000)
     done = place.migrate("etf1")
     assert (done["copied"], [each["record"] for each in done["refused"]]) == (1, [f"{place.peer}/0/0"])
     assert place.waiting()[b"twice"].value == b"video 2"
 
 
 def test_an_id_that_moved_to_another_partition_keeps_its_copy(place: Place, write: Callable[..., None]) -> None:
-    write(etf1("moved", 1, place.peer)._replace(partition=1))
+    write(at_partition(etf1("moved", 1, place.peer), 1))
     place.migrate("etf1")
-    write(etf1("moved", 2, place.peer)._replace(partition=0))
-    write(client.etf1.cancel("moved", place.peer)._replace(partition=1))
+    write(at_partition(etf1("moved", 2, place.peer), 0))
+    write(at_partition(client.etf1.cancel("moved", place.peer), 1))
     place.migrate("etf1")
     assert place.waiting()[b"moved"].value == b"video 2"
 
@@ -226,10 +234,10 @@ def test_overdue_ones_are_counted_and_can_be_left_out(place: Place, write: Calla
 
 
 def test_timers_get_ids_of_their_own(place: Place, write: Callable[..., None]) -> None:
-    asked = [client.timers.request(content(n), LATER, place.peer) for n in range(3)]
-    mine = client.timers.request(content(7), LATER, place.peer, id="mine")
-    over = client.timers.request(content(8), datetime.now(UTC) - timedelta(hours=1), place.peer)
-    write(*(each._replace(partition=0) for each in (*asked, mine, over)))
+    asked = [client.timers.schedule(plain(n), LATER, place.peer) for n in range(3)]
+    mine = client.timers.schedule(plain(7), LATER, place.peer, id="mine")
+    over = client.timers.schedule(plain(8), datetime.now(UTC) - timedelta(hours=1), place.peer)
+    write(*(at_partition(each, 0) for each in (*asked, mine, over)))
     done = place.migrate("timers")
     assert (done["copied"], done["passed"]) == (4, 1)
     waiting = place.waiting()
@@ -241,7 +249,7 @@ def test_timers_get_ids_of_their_own(place: Place, write: Callable[..., None]) -
 def test_a_record_of_the_future_stops_it(place: Place, write: Callable[..., None]) -> None:
     built = karafka("id", 1, place.peer)
     newer: Headers = [(n, b"2.0.0" if n == wire.VERSION else v) for n, v in built.headers]
-    write(built._replace(headers=newer))
+    write(replace(built, headers=newer))
     said = place.run("migrate", "--from-topic", place.peer, "--format", "karafka", "--yes", code=1)
     assert "newer version of Almanac" in said
 

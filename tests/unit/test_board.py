@@ -46,3 +46,14 @@ def test_the_picture_shows_each_shard() -> None:
     assert "Almanac: group g" in text
     assert "Kafka does not answer" in text
     assert "waiting" in text
+
+
+def test_a_partition_that_halts_is_seen_wherever_one_looks() -> None:
+    board, console = Board("title"), Console(width=160)
+    why = "offset 7: header schedule_schema_version is 2.0.0; this version understands up to 1.0.0: upgrade it"
+    statuses = {0: status(), 1: status(halted=[["rails", 3, why]])}
+    view = board.overview({}, statuses)
+    assert board.line(view).endswith("INCOMPATIBLE, upgrade Almanac: rails/3")
+    with console.capture() as shown:
+        console.print(board.picture(view, statuses))
+    assert f"rails/3 is incompatible and halts at {why}" in shown.get()

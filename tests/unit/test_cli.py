@@ -38,6 +38,7 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ["topics", "apply"],
         ["doctor"],
         ["config"],
+        ["schema"],
         ["version"],
     ],
 )
@@ -141,3 +142,18 @@ def test_json_logs() -> None:
     )
     line = json.loads(log.JsonLines().format(record))
     assert (line["message"], line["shard"], line["level"]) == ("fired 3", 1, "INFO")
+
+
+def test_schema_prints_what_the_peers_need() -> None:
+    avro = run(app, ["schema", "sky-avro"])
+    assert [field["name"] for field in json.loads(avro.stdout)["fields"]] == [
+        "time",
+        "topic",
+        "key",
+        "value",
+        "headers",
+    ]
+    assert "message Future" in run(app, ["schema", "timers"]).stdout
+    refused = run(app, ["schema", "etf1"])
+    assert refused.exit_code == 2
+    assert "sky-avro, timers" in refused.output

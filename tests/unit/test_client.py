@@ -1,38 +1,67 @@
 """The client's messages mean to the formats what they were meant to, and what cannot be meant is refused."""
 
+import doctest
+import inspect
+import subprocess
+import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import ModuleType
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from almanac import client, formats
-from almanac.client import Message, etf1, karafka, sky, timers
+from almanac.client import Message, backoff, delivery, etf1, karafka, message, sky, timers
 from almanac.formats import timers as timers_format
 from almanac.record import Headers, Record, first
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 CONTENT = Message("videos", b"vid1", b"online", [("mine", b"\xff"), ("scheduler-key", b"an earlier delivery's")])
 
+names = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=9).map("x{}".format)
 contents = st.builds(
     Message,
     topic=st.from_regex(r"[a-zA-Z0-9_-]{1,20}", fullmatch=True),
     key=st.binary(max_size=20),
     value=st.binary(min_size=1, max_size=50),
-    headers=st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=9).map("x{}".format), st.binary(max_size=9)).map(
-        lambda found: list(found.items())
-    ),
+    headers=st.dictionaries(names, st.binary(max_size=9)).map(lambda found: list(found.items())),
 )
 ids = st.binary(min_size=1, max_size=20)
 times = st.integers(0, 10**9).map(lambda ms: NOW + timedelta(milliseconds=ms))
 
 
-def record(message: Message) -> Record:
-    return Record(message.topic, 0, 7, int(NOW.timestamp() * 1000), message.key, message.value, list(message.headers))
+def record(built: Message) -> Record:
+    return Record(built.topic, 0, 7, int(NOW.timestamp() * 1000), built.key, built.value, list(built.headers))
 
 
 def ms(at: datetime) -> int:
     return round(at.timestamp() * 1000)
+
+
+def next_second(at: datetime) -> int:
+    return (ms(at) + 999) // 1000 * 1000
+
+
+@pytest.mark.parametrize("module", [backoff, delivery, etf1, karafka, message, sky, timers], ids=lambda m: m.__name__)
+def test_the_examples_of_the_documentation(module: ModuleType) -> None:
+    failed, run = doctest.testmod(module)
+    assert run > 0
+    assert failed == 0
+
+
+def test_a_program_that_only_schedules_does_not_load_spark() -> None:
+    program = "import sys, almanac.client; assert not {'pyspark', 'pyarrow', 'deltalake'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_every_refusal_is_an_error_of_its_own_that_says_what_to_do() -> None:
+    refusals = [
+        each for each in vars(client).values() if inspect.isclass(each) and issubclass(each, client.ClientError)
+    ]
+    assert len(refusals) == 10
+    assert all(issubclass(each, ValueError) and str(each()) for each in refusals)
 
 
 @given(content=contents, id=ids, at=times)
@@ -44,7 +73,7 @@ def test_etf1(content: Message, id: bytes, at: datetime) -> None:
 
 @given(content=contents, id=ids, at=times, form=st.sampled_from(["avro", "json"]), null=st.booleans())
 def test_sky(content: Message, id: bytes, at: datetime, form: str, null: bool) -> None:
-    content = content._replace(value=None) if null else content
+    content = replace(content, value=None) if null else content
     built = sky.schedule(content, id, at, "expiry", form)  # type: ignore[arg-type]
     said = formats.named(f"sky-{form}").decode(record(built))
     found = (said.due, said.target, said.key, said.value, said.headers)
@@ -53,19 +82,27 @@ def test_sky(content: Message, id: bytes, at: datetime, form: str, null: bool) -
 
 @given(content=contents, at=times, partition=st.none() | st.integers(0, 99))
 def test_karafka(content: Message, at: datetime, partition: int | None) -> None:
-    built = karafka.schedule(content._replace(partition=partition), at, "rails", now=NOW)
+    built = karafka.schedule(replace(content, partition=partition), at, "rails", now=NOW)
     assert (built.key or b"").startswith(content.topic.encode() + b"-")
     said = formats.named("karafka").decode(record(built))
-    assert (said.due, said.target, said.key) == (ms(at) // 1000 * 1000, content.topic, content.key)
+    assert (said.due, said.target, said.key) == (next_second(at), content.topic, content.key)
     assert said.partition == (-1 if partition is None else partition)
 
 
 @given(content=contents, at=times)
 def test_timers(content: Message, at: datetime) -> None:
-    content = content._replace(key=(content.key or b"").hex().encode())
-    said = timers_format.read(record(timers.request(content, at)))
+    content = replace(content, key=(content.key or b"").hex().encode(), headers=[])
+    said = timers_format.read(record(timers.schedule(content, at)))
     found = (said.due, said.target, said.key, said.value)
-    assert found == (ms(at) // 1000 * 1000, content.topic, content.key, content.value)
+    assert found == (next_second(at), content.topic, content.key, content.value)
+
+
+@given(at=st.datetimes(min_value=datetime(1970, 1, 1), timezones=st.just(UTC)))  # noqa: DTZ001 (hypothesis wants it so)
+def test_nothing_is_early_by_rounding(at: datetime) -> None:
+    due = message.checked_due(at)
+    exact = (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    assert due * 1000 >= exact > due * 1000 - 1000
+    assert message.seconds(due) * 1000 >= due > message.seconds(due) * 1000 - 1000
 
 
 def test_cancels_are_null_values_of_the_id() -> None:
@@ -77,11 +114,13 @@ def test_cancels_are_null_values_of_the_id() -> None:
     ("content", "id", "at", "refusal"),
     [
         (CONTENT, "", NOW, client.NoId),
-        (CONTENT._replace(topic=""), "x", NOW, client.NoTarget),
-        (CONTENT._replace(value=b""), "x", NOW, client.NoValue),
-        (CONTENT._replace(value=None), "x", NOW, client.NoValue),
+        (replace(CONTENT, topic=""), "x", NOW, client.NoTarget),
+        (replace(CONTENT, value=b""), "x", NOW, client.NoValue),
+        (replace(CONTENT, value=None), "x", NOW, client.NoValue),
+        (replace(CONTENT, topic="a/b"), "x", NOW, client.NoTarget),
+        (replace(CONTENT, partition=3), "x", NOW, client.Inexpressible),
         (CONTENT, "x", NOW - timedelta(seconds=1), client.InThePast),
-        (CONTENT, "x", datetime(2031, 1, 1), client.NotAware),
+        (CONTENT, "x", datetime(2031, 1, 1), client.NotAware),  # noqa: DTZ001 (that is the point)
     ],
 )
 def test_etf1_refuses(content: Message, id: str, at: datetime, refusal: type[Exception]) -> None:
@@ -97,20 +136,60 @@ def test_karafka_refuses_what_is_long_over_or_a_century_away() -> None:
         karafka.schedule(CONTENT, NOW.replace(year=2131), "rails", now=NOW)
 
 
+def test_karafka_takes_the_contents_partition_over_as_the_records_own_partition_key() -> None:
+    for content, own, told in (
+        (replace(CONTENT, partition=3), b"3", None),
+        (replace(CONTENT, partition_key=b"p"), b"p", None),
+        (CONTENT, None, None),
+        (replace(CONTENT, partition=3), b"mine", b"mine"),
+    ):
+        assert karafka.schedule(content, NOW, "rails", partition_key=told, now=NOW).partition_key == own
+    delivered = replace(CONTENT, headers=[("schedule_target_epoch", b"1"), ("schedule_source_type", b"schedule")])
+    again = first(karafka.schedule(delivered, NOW, "rails", now=NOW).headers)
+    assert again["schedule_target_epoch"] == b"%d" % NOW.timestamp(), "a delivered message can be scheduled as it is"
+
+
+def test_a_partition_key_must_be_resolved_for_a_client_that_knows_none() -> None:
+    built = karafka.cancel("x", "rails", partition_key=b"user-1")
+    with pytest.raises(client.Inexpressible, match="placed"):
+        built.arguments()
+    assert built.placed(5).arguments()["partition"] == 4
+    assert karafka.cancel("x", "rails").placed(5).partition is None
+
+
+def test_what_a_format_cannot_say_is_refused_not_dropped() -> None:
+    impossible: list[Headers] = [[("a", None)], [("a", b"1"), ("a", b"2")]]
+    for headers in impossible:
+        with pytest.raises(client.Inexpressible, match="a"):
+            sky.schedule(replace(CONTENT, headers=headers), "x", NOW, "expiry")
+    plain = replace(CONTENT, headers=[])
+    for content in (CONTENT, replace(plain, value=None), replace(plain, key=b"\xff"), replace(plain, partition=1)):
+        with pytest.raises(client.Inexpressible):
+            timers.schedule(content, NOW)
+
+
+def test_a_retry_goes_with_every_format_that_carries_headers() -> None:
+    content, due = client.retried(CONTENT, now=NOW)
+    assert due == NOW + timedelta(seconds=5)
+    built = karafka.schedule(content, due, "rails", now=NOW)
+    assert client.is_retried(built.headers)
+    assert client.is_retried(formats.named("sky-avro").decode(record(sky.schedule(content, "x", due, "t"))).headers)
+
+
 def test_retries_wait_longer_each_time_and_end() -> None:
     content = CONTENT
     delays = []
     for _ in range(client.Backoff().attempts):
-        built = etf1.again(content, "x", now=NOW)
+        built = etf1.retry(content, "x", now=NOW)
         named = first(built.headers)
         delays.append(int(named["scheduler-epoch"] or b"") - int(NOW.timestamp()))
         assert named["retry-original-timestamp"] == b"%d" % NOW.timestamp()
-        content = content._replace(headers=built.headers)
+        content = replace(content, headers=built.headers)
         assert client.is_retried(content.headers)
     assert delays[:5] == [5, 10, 20, 40, 80]
     assert delays[-1] == 3600
     with pytest.raises(client.TooManyAttempts):
-        etf1.again(content, "x", now=NOW)
+        etf1.retry(content, "x", now=NOW)
 
 
 def test_jitter_only_shortens() -> None:
@@ -125,3 +204,21 @@ def test_a_deliverys_identity() -> None:
     assert client.identity(rails) == (b"t", b"k", b"9")
     assert client.identity([("other", b"")]) is None
     assert not client.is_scheduled([])
+
+
+def test_the_scheduler_wants_one_time_and_says_when_nobody_answers() -> None:
+    nowhere = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+    content = replace(CONTENT, headers=[])
+    with client.Scheduler(nowhere, seconds=0.2) as scheduler:
+        with pytest.raises(client.NoTime):
+            scheduler.schedule(content, "x")
+        with pytest.raises(client.NoTime):
+            scheduler.schedule(content, "x", at=NOW, after=timedelta(1))
+        with pytest.raises(client.NotAware):
+            scheduler.schedule(content, "x", at=datetime(2097, 1, 1))  # noqa: DTZ001 (that is the point)
+        with pytest.raises(client.InThePast):
+            scheduler.schedule(content, "x", after=timedelta(seconds=-1))
+        with pytest.raises(client.NotAcknowledged, match="schedules"):
+            scheduler.schedule(content, "x", after=timedelta(0))
+        with pytest.raises(client.NotAcknowledged, match="not sent"):
+            scheduler.send(karafka.cancel("x", "rails", partition_key=b"p"))

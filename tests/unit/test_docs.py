@@ -3,10 +3,11 @@
 import re
 from pathlib import Path
 
-from almanac import errors, passthrough, runner, settings, topics
+from almanac import client, errors, passthrough, runner, settings, sources, topics
 from almanac.settings import Settings
 
-RUNNING = Path(__file__).parents[2] / "docs" / "running.md"
+DOCS = Path(__file__).parents[2] / "docs"
+RUNNING, FORMATS, CLIENT = DOCS / "running.md", DOCS / "formats.md", DOCS / "client.md"
 TABLE = re.compile(r"(<!-- settings[^\n]*-->\n).*?(<!-- /settings -->)", re.DOTALL)
 
 
@@ -51,6 +52,17 @@ def test_the_configuration_of_every_topic() -> None:
     for spec in topics.wanted(Settings()):
         missing = [f"{key}={value}" for key, value in spec.configs.items() if f"`{key}={value}`" not in text]
         assert not missing, spec.name
+
+
+def test_the_peers_names_of_settings() -> None:
+    text = FORMATS.read_text(encoding="utf-8")
+    others = [variable for name in settings.NAMES for variable in settings.environment(name)[1:]]
+    assert not [variable for variable in (*others, *sources.SKY) if f"`{variable}`" not in text]
+
+
+def test_every_refusal_of_the_client() -> None:
+    text = CLIENT.read_text(encoding="utf-8")
+    assert not [kind.__name__ for kind in client.ClientError.__subclasses__() if f"| `{kind.__name__}` |" not in text]
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ import base64
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import fastavro
@@ -151,7 +152,7 @@ class Life:
         self.write(self._cancel(key, TOPIC))
 
     def garbage(self, key: bytes) -> None:
-        self.write(self._garbage._replace(key=key))
+        self.write(replace(self._garbage, key=key))
 
     def expected(self) -> Pending:
         fired = set(self.rig.kafka.fired())

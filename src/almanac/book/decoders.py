@@ -1,8 +1,8 @@
 """What a wire format reads out of a record, as Spark SQL: the twin of the module of that name in `almanac.formats`.
 
-Each decoder is expressions over the columns of a record (key, value, headers): `due` (bigint, ms), `target` (the topic's
-name), `wrong` (null, or why the record is not a schedule), and what else a format may say. Header formats are written in
-SQL; where the value must be taken apart, Spark calls the module itself.
+Each decoder is expressions over the columns of a record (key, value, headers): `due` (bigint, ms), `target` (the
+topic's name), `wrong` (null, or why the record is not a schedule), and what else a format may say. Header formats are
+written in SQL; where the value must be taken apart, Spark calls the module itself.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.functions import arrow_udf
+from pyspark.sql.pandas.functions import arrow_udf  # `pyspark.sql.functions` has it without a stub
 
 from almanac import formats
 from almanac.formats import etf1, karafka
 from almanac.record import Record
-
 
 NOTHING = "CAST(NULL AS STRING)"
 
@@ -58,7 +57,7 @@ def text(name: str) -> str:
 
 def number(text: str, digits: int) -> str:
     """The text as a bigint, null unless it is 1 to `digits` ASCII digits and nothing else."""
-    return rf"CASE WHEN {text} RLIKE r'\A[0-9]{{1,{digits}}}\z' THEN CAST({text} AS BIGINT) END"
+    return rf"CASE WHEN {text} RLIKE r'\A[0-9]{{1,{digits}}}\z' THEN try_cast({text} AS BIGINT) END"
 
 
 def shown(text: str) -> str:
@@ -105,8 +104,8 @@ def _karafka() -> Decoder:
     texts = {f"karafka_{column}": text(name) for column, name in named.items()}
     texts |= {f"karafka_has_{column}": present(named[column]) for column in ("epoch", "target", "source")}
     good_version = r"coalesce(karafka_version RLIKE r'\A[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}\z', false)"
-    part = [f"CAST(split_part(karafka_version, '.', {number}) AS BIGINT)" for number in (1, 2, 3)]
-    newer = f"({part[0]} > 1 OR {part[0]} = 1 AND ({part[1]} > 0 OR {part[2]} > 0))"
+    part = [f"try_cast(split_part(karafka_version, '.', {number}) AS BIGINT)" for number in (1, 2, 3)]
+    newer = f"array({', '.join(part)}) > array({', '.join(f'{each}L' for each in karafka.KNOWN)})"
     no_number = "is not a whole, positive number: "
     wrong = f"""CASE
         WHEN {_NO_ID} THEN {_NO_ID_TEXT}
@@ -122,7 +121,7 @@ def _karafka() -> Decoder:
             THEN concat('header {karafka.TOPIC} is not a legal topic name: ', {shown("karafka_target")})
         WHEN karafka_partition IS NOT NULL AND ({number("karafka_partition", 12)}) IS NULL
             THEN concat('header {karafka.PARTITION} {no_number}', {shown("karafka_partition")})
-        WHEN CAST(karafka_partition AS BIGINT) > {formats.LAST_PARTITION}
+        WHEN try_cast(karafka_partition AS BIGINT) > {formats.LAST_PARTITION}
             THEN concat('header {karafka.PARTITION} is no partition: ', karafka_partition)
         END"""
     return Decoder(
@@ -133,8 +132,7 @@ def _karafka() -> Decoder:
         speaks="karafka_type <=> 'schedule'",
         acks="CASE WHEN karafka_type <=> 'tombstone' AND karafka_has_source THEN coalesce(karafka_source, '') END",
         halts=f"""CASE WHEN NOT {_NO_ID} AND {good_version} AND {newer} THEN
-            concat('header {karafka.VERSION} is ', karafka_version, '; this version of Almanac understands up to 1.0.0')
-            END""",
+            concat('header {karafka.VERSION} is ', karafka_version, '; {karafka.UNDERSTOOD}') END""",
     )
 
 
@@ -156,7 +154,6 @@ def register(spark: SparkSession) -> None:
 
 
 def _reader(name: str) -> Any:
-    @arrow_udf("due bigint, target string, wrong string")
     def read(values: pa.Array) -> pa.Array:
         form = formats.named(name)
         rows: list[dict[str, Any] | None] = []
@@ -168,10 +165,11 @@ def _reader(name: str) -> Any:
                 said = form.decode(Record("", 0, 0, 0, b"-", value, []))
                 rows.append({"due": said.due, "target": said.target})
             except Exception as error:  # rule 5, as in `words.read`
-                rows.append({"wrong": str(error) or type(error).__name__})
+                rows.append({"wrong": formats.reason(error)})
         return pa.array(rows, _READ)
 
-    return read
+    make: Any = arrow_udf  # its stub demands a function type, its code warns of one and asks for type hints
+    return make(read, "due bigint, target string, wrong string")
 
 
 _READ = pa.struct([("due", pa.int64()), ("target", pa.string()), ("wrong", pa.string())])

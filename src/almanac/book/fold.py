@@ -57,6 +57,7 @@ def say(records: DataFrame, decoder: decoders.Decoder, topic_ids: Mapping[str, s
         {present(words.ACKS)} AS has_acks, {text(words.ACKS)} AS acks,
         {present(words.DISPOSES)} AS has_disposes, {text(words.DISPOSES)} AS disposes,
         {present(words.VERSION)} AS has_version, {text(words.VERSION)} AS version, {text(words.TIMESTAMP)} AS timestamp,
+        {present(words.NULL)} AS is_null,
         coalesce({decoders.header(words.TOPIC_ID)} <> CAST({by_topic(topic_ids)} AS BINARY), false) AS foreign) END"""
     numbers = ", ".join(
         f"{decoders.number(f'ours.{name}', 18)} AS {name}" for name in ("acks", "disposes", "version", "timestamp")
@@ -97,13 +98,16 @@ def say(records: DataFrame, decoder: decoders.Decoder, topic_ids: Mapping[str, s
         *(f"{expression} AS {column}" for column, expression in decoder.texts.items()),
     )  # fmt: skip
     numbered = f"CASE WHEN ours IS NOT NULL THEN struct({numbers}) END AS number"
-    due = texts.selectExpr("*", f"{decoder.due} AS due", f"{decoder.speaks} AS speaks", f"{decoder.acks} AS acks", numbered)
+    due = texts.selectExpr(
+        "*", f"{decoder.due} AS due", f"{decoder.speaks} AS speaks", f"{decoder.acks} AS acks", numbered
+    )
     judged = due.selectExpr(
-        "*", f"{decoder.wrong} AS wrong", f"{decoder.halts} AS halts", f"{decoders.number('acks', 12)} AS their_acks"
+        "*", f"{decoder.wrong} AS wrong", f"{decoder.halts} AS halts", f"{decoders.number('acks', 18)} AS their_acks"
     )
     kinds = judged.selectExpr("*", f"{kind} AS kind")
     return kinds.selectExpr(
-        "topic", "partition", "offset", "key", "value", "kind", "number.disposes", "due", f"{decoder.target} AS target",
+        "topic", "partition", "offset", "key", "kind", "number.disposes", "due", f"{decoder.target} AS target",
+        "CASE WHEN NOT (coalesce(ours.is_null, false) AND speaks AND octet_length(value) = 0) THEN value END AS value",
         "CASE kind WHEN 'S' THEN offset WHEN 'R' THEN least(number.version, offset) END AS version",
         "CASE kind WHEN 'C' THEN least(their_acks, offset) WHEN 'T' THEN least(number.acks, offset) "
         "WHEN 'X' THEN least(number.version, offset) END AS kill",

@@ -224,9 +224,7 @@ class Ingest:
         known = self.book.offsets()
         if any(known.get(each, 0) < begun for each, begun in self._begun.items()):
             raise RuntimeError("the book was built anew meanwhile: this stream must begin where it ends")
-        self._halted |= self.book.take(
-            records, ends, self._decoder, self.source.topic_ids, whole=whole, since_ms=since
-        )
+        self._halted |= self.book.take(records, ends, self._decoder, self.source.topic_ids, whole=whole, since_ms=since)
         self.progress.halted = dict(self._halted)
         self._begun = {**ends, **self._halted}
         if next(self._merges) % TIDY_EVERY == 0:

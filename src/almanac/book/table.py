@@ -141,6 +141,7 @@ class Book:
                 if attempt == ATTEMPTS or not _conflict(error):
                     raise
                 log.info("another writer was faster on the book, attempt %d: %s", attempt, errors.brief(error))
+        raise AssertionError("the last attempt returns or raises")
 
     def _take(
         self,
@@ -159,8 +160,10 @@ class Book:
             # `kill` carries the offset that the batch was cut by (see MERGE)
             (topic, partition, bytearray(), fold.OFFSET, max(end, known.get((topic, partition), 0)),
              known.get((topic, partition), -1),
-             end if whole and (topic, partition) not in halted else complete.get((topic, partition), -1), since_ms,
-             topic_ids.get(topic))
+             end if whole and (topic, partition) not in halted else complete.get((topic, partition), -1),
+             # a partition that halts does not stand where the log ends: it ages (see `trust`)
+             position.since[topic, partition] if end == known.get((topic, partition)) == halted.get((topic, partition))
+             else since_ms, topic_ids.get(topic))
             for (topic, partition), end in ends.items() if end >= known.get((topic, partition), 0)
         ]  # fmt: skip
         offsets = records.sparkSession.createDataFrame(
@@ -168,7 +171,11 @@ class Book:
             "topic string, partition int, key binary, slot bigint, version bigint, kill bigint, last_offset bigint, "
             "timestamp bigint, topic_id string",
         )
-        news = folded.selectExpr("*", "CAST(NULL AS STRING) AS topic_id", f"{str(whole).lower()} AND {fold.by_partition(halted, -1)} < 0 AS whole")
+        news = folded.selectExpr(
+            "*",
+            "CAST(NULL AS STRING) AS topic_id",
+            f"{str(whole).lower()} AND {fold.by_partition(halted, -1)} < 0 AS whole",
+        )
         news = news.unionByName(offsets, allowMissingColumns=True)
         if known:
             self._merge(news)
@@ -224,6 +231,8 @@ def _pending(version: str, kill: str) -> str:
 
 def _adrift(version: str, kill: str) -> str:
     return f"""(n.slot = {fold.WORD} AND CASE
+        WHEN n.last_kind = 'S' THEN n.value IS NULL -- the cleaner would take it for a tombstone (see `words.NULL`)
+        WHEN n.last_kind = 'C' THEN {version} > {kill} -- a peer's tombstone, which acknowledges an older version
         WHEN n.last_kind NOT IN ('T', 'R', 'X', 'D') THEN false
         WHEN {version} > {kill} THEN NOT (n.last_kind = 'R' AND n.last_version = {version})
         ELSE n.last_kind = 'R' END)"""

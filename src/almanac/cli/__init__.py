@@ -4,7 +4,7 @@ scheduler.py    up, run
 schedules.py    schedule, cancel
 questions.py    ls, explain
 moves.py        migrate, export, import
-upkeep.py       topics apply, doctor, config, version
+upkeep.py       topics apply, doctor, config, schema, version
 bench.py        bench burst, steady, live, all
 """
 
@@ -33,6 +33,7 @@ app.command("export")(moves.export_schedules)
 app.command("import")(moves.import_schedules)
 app.command()(upkeep.doctor)
 app.command()(upkeep.config)
+app.command()(upkeep.schema)
 app.command()(upkeep.version)
 
 topics = typer.Typer(help="The topics of the scheduler.", no_args_is_help=True, rich_markup_mode="rich")

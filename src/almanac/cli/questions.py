@@ -45,7 +45,7 @@ def ls(
                     "topic": row.topic,
                     "partition": row.partition,
                     "offset": row.version,
-                    "value": base64.b64encode(row.value).decode(),
+                    "value": None if row.value is None else base64.b64encode(row.value).decode(),
                 }
                 for row in rows
             ]

@@ -1,4 +1,4 @@
-"""`almanac schedule` and `almanac cancel`: records for a schedules topic, as any producer would write them.
+"""`almanac schedule` and `almanac cancel`: records for a schedules topic, as any producer of its format writes them.
 
 Both write to the partition that the partitioner of the settings chooses for the id, so an update or a cancel meets the
 schedule if that was written with the same partitioner.
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import sys
 import uuid
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import typer
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from almanac import errors, kafka, topics, when
+from almanac import client, errors, kafka, topics, when
 from almanac.cli import common
 from almanac.record import Headers
 from almanac.settings import Settings, is_topic
@@ -63,16 +63,16 @@ def schedule(
         raise errors.UsageError("--id '' is empty: leave it out to get a new one")
     name = str(uuid.uuid4()) if id is None else id
     payload = _payload(value, value_file)
-    headers = [*_due_headers(due), ("scheduler-target-topic", topic.encode())]
-    if key is not None:
-        headers.append(("scheduler-target-key", key.encode()))
-    headers += _headers(header or [])
-
     target = _chosen(settings, schedules_topic)
+    form = dict(settings.schedules_topics)[target]
+    if form == "karafka":
+        due = client.message.seconds(due) * 1000  # it knows whole seconds only
+    content = client.Message(topic, None if key is None else key.encode(), payload, _headers(header or []))
+    built = _built(form, name, due, content, past)
     existing = _existing(settings, target, topic)
     if topic not in existing:
         common.note(f"the topic {topic} does not exist yet; it must by {when.render(due, zone)}")
-    written = _send(settings, target, name, payload, headers)
+    written = _send(settings, target, name, built.value, built.headers)
     if as_json:
         common.show_json(
             {
@@ -110,7 +110,8 @@ def cancel(
         raise errors.UsageError("the id is empty")
     target = _chosen(settings, schedules_topic)
     _existing(settings, target)
-    written = _send(settings, target, id, None, [])
+    karafka = dict(settings.schedules_topics)[target] == "karafka"
+    written = _send(settings, target, id, None, client.karafka.cancel(id, target).headers if karafka else [])
     if as_json:
         common.show_json({"id": id, **written._asdict()})
     else:
@@ -121,10 +122,23 @@ def _place(written: _Written) -> str:
     return f"{written.topic}, partition {written.partition}, offset {written.offset}"
 
 
+def _built(form: str, name: str, due: int, content: client.Message, past: bool) -> client.Message:
+    """The schedule in the format of its topic."""
+    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=due)
+    if form == "karafka":
+        return client.karafka.schedule(content, at, "", name, now=at if past else None)
+    if form in ("sky-avro", "sky-json"):
+        return client.sky.schedule(content, name, at, "", "avro" if form == "sky-avro" else "json")
+    headers = [*_due_headers(due), ("scheduler-target-topic", content.topic.encode())]
+    if content.key is not None:
+        headers.append(("scheduler-target-key", content.key))
+    return client.Message("", name.encode(), content.value, headers + content.headers)
+
+
 def _due_headers(due: int) -> Headers:
     """Whole seconds as the peer has them; ours on top where they do not suffice."""
     fine: Headers = [("scheduler-epoch-ms", b"%d" % due)] if due % 1000 else []
-    return [("scheduler-epoch", b"%d" % (due // 1000)), *fine]
+    return [("scheduler-epoch", b"%d" % client.message.seconds(due)), *fine]
 
 
 def _payload(value: str | None, value_file: str | None) -> bytes:

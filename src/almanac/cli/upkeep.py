@@ -1,4 +1,4 @@
-"""`almanac topics apply`, `doctor`, `config` and `version`."""
+"""`almanac topics apply`, `doctor`, `config`, `schema` and `version`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 import almanac
-from almanac import kafka, passthrough, topics
+from almanac import errors, formats, kafka, passthrough, topics
 from almanac import settings as settings_module
 from almanac.cli import common
 from almanac.settings import Settings
@@ -133,6 +133,25 @@ def _shown(settings: Settings, name: str) -> object:
     if isinstance(value, bool):
         return str(value).lower()
     return passthrough.masked(name, value)
+
+
+@common.command()
+def schema(
+    settings: Settings,
+    name: Annotated[str, typer.Argument(metavar="FORMAT", help=f"One of {', '.join(formats.SCHEMAS)}.")],
+    as_json: common.Json = False,
+) -> None:
+    """Print the schema of a wire format: Avro's for sky-avro, protobuf's for timers.
+
+    Example: [bold]almanac schema sky-avro > schedule.avsc[/bold]
+    """
+    if name not in formats.SCHEMAS:
+        raise errors.UsageError(f"{name!r} has no schema; those of {', '.join(formats.SCHEMAS)} can be printed")
+    text = formats.schema(name)
+    if as_json:
+        common.show_json({"format": name, "file": formats.SCHEMAS[name], "schema": text})
+    else:
+        typer.echo(text, nl=False)
 
 
 @common.command()

@@ -11,29 +11,35 @@ Each wire format is a module with `schedule` and `cancel`; all return a `Message
     ├── NoId                an id is missing
     ├── NoTarget            no topic to deliver to
     ├── NoValue             nothing to deliver
+    ├── NoTime              neither at= nor after=, or both
     ├── NotAware            a datetime without a time zone
     ├── InThePast           due before now
     ├── TooFarAhead         due later than the format allows
-    └── TooManyAttempts     a message that was retried as often as allowed
+    ├── TooManyAttempts     a message that was retried as often as allowed
+    └── Inexpressible       the format has no way to say this
+    NotAcknowledged         Kafka did not take it, or did not say so
 """
 
 from almanac.client import etf1, karafka, sky, timers
+from almanac.client.backoff import Backoff, retried
 from almanac.client.delivery import identity, is_retried, is_scheduled
 from almanac.client.message import (
     ClientError,
+    Inexpressible,
     InThePast,
     Message,
     NoId,
-    NotAware,
     NoTarget,
+    NotAware,
+    NoTime,
     NoValue,
     TooFarAhead,
     TooManyAttempts,
 )
-from almanac.client.retry import Backoff
-from almanac.client.scheduler import Scheduler
+from almanac.client.scheduler import NotAcknowledged, Scheduler, Written
 
 __all__ = [
-    "Backoff", "ClientError", "InThePast", "Message", "NoId", "NoTarget", "NoValue", "NotAware", "Scheduler",
-    "TooFarAhead", "TooManyAttempts", "etf1", "identity", "is_retried", "is_scheduled", "karafka", "sky", "timers",
+    "Backoff", "ClientError", "InThePast", "Inexpressible", "Message", "NoId", "NoTarget", "NoTime", "NoValue",
+    "NotAcknowledged", "NotAware", "Scheduler", "TooFarAhead", "TooManyAttempts", "Written", "etf1", "identity",
+    "is_retried", "is_scheduled", "karafka", "retried", "sky", "timers",
 ]  # fmt: skip

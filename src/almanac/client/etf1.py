@@ -1,14 +1,27 @@
-"""`etf1`, the native format: the value is the payload, time and target stand in the headers."""
+"""`etf1`, the native format: the value is the payload, time and target stand in the headers.
 
-from datetime import datetime, timedelta
+>>> from datetime import UTC, datetime
+>>> online = Message("online-videos", key=b"vid1", value=b"video 1")
+>>> record = schedule(online, id="vid1-online", at=datetime(2099, 1, 1, 20, tzinfo=UTC))
+>>> record.topic, record.key, record.value
+('schedules', b'vid1-online', b'video 1')
+>>> for name, value in record.headers:
+...     print(name, value)
+scheduler-epoch b'4070980800'
+scheduler-target-topic b'online-videos'
+scheduler-target-key b'vid1'
+>>> cancel("vid1-online")
+Message(topic='schedules', key=b'vid1-online', value=None, headers=[], partition=None, partition_key=None)
+"""
 
-from almanac.client import message, retry
+from datetime import datetime
+
+from almanac.client import backoff, message
 from almanac.client.message import Message
 from almanac.formats import etf1
-from almanac.record import Headers, first
+from almanac.record import Headers
 
 OURS = "scheduler-"
-ATTEMPT, SINCE = "retry-attempt", "retry-original-timestamp"
 
 
 def schedule(
@@ -17,48 +30,37 @@ def schedule(
     """The record that has `content` delivered to its topic at that time. The same id again: an update.
 
     Headers that begin with `scheduler-` are taken out: a message that was delivered by the scheduler can be scheduled
-    again as it is. Raises NoId, NoTarget, NoValue, NotAware, InThePast.
+    again as it is. Raises NoId, NoTarget, NoValue, NotAware, InThePast, Inexpressible.
     """
-    due = message.epoch_ms(at)
-    if not content.topic:
-        raise message.NoTarget
+    key, target, due = message.checked_id(id), message.checked_target(content), message.checked_due(at)
     if not content.value:
         raise message.NoValue
-    if due < message.epoch_ms(now or message.now()):
+    if due < message.checked_due(now or message.now()):
         raise message.InThePast(f"{at.isoformat()} has passed")
+    message.without_partition(content, "etf1")
     kept = [header for header in content.headers if not header[0].startswith(OURS)]
-    when: Headers = [(etf1.EPOCH, b"%d" % (due // 1000))]
+    when: Headers = [(etf1.EPOCH, b"%d" % message.seconds(due))]
     if due % 1000:
         when.append((etf1.EPOCH_MS, b"%d" % due))
-    where: Headers = [(etf1.TOPIC, content.topic.encode())]
+    where: Headers = [(etf1.TOPIC, target.encode())]
     if content.key is not None:
         where.append((etf1.KEY, content.key))
-    return Message(topic, message.checked_id(id), content.value, [*kept, *when, *where])
+    return Message(topic, key, content.value, [*kept, *when, *where])
 
 
 def cancel(id: str | bytes, topic: str = "schedules") -> Message:
-    """The record that cancels: a null value for the id."""
+    """The record that cancels: a null value for the id. Raises NoId."""
     return Message(topic, message.checked_id(id), None)
 
 
-def again(
-    content: Message, id: str | bytes, topic: str = "schedules", backoff: retry.Backoff | None = None,
+def retry(
+    failed: Message, id: str | bytes, topic: str = "schedules", wait: backoff.Backoff | None = None,
     now: datetime | None = None,
 ) -> Message:  # fmt: skip
-    """The record that has a failed message delivered once more, later each time.
+    """The record that has a failed message delivered once more, later each time; see `retried`.
 
-    Counts in the header `retry-attempt`, remembers in `retry-original-timestamp` when that began (for idempotence).
     Raises TooManyAttempts, and what `schedule` does.
     """
-    moment, backoff = now or message.now(), backoff or retry.Backoff()
-    named = first(content.headers)
-    attempt = _number(named.get(ATTEMPT)) + 1
-    since = named.get(SINCE) or b"%d" % (message.epoch_ms(moment) // 1000)
-    kept = [header for header in content.headers if header[0] not in (ATTEMPT, SINCE)]
-    counted = content._replace(headers=[*kept, (ATTEMPT, b"%d" % attempt), (SINCE, since)])
-    due = moment + timedelta(seconds=backoff.delay(attempt))
-    return schedule(counted, id, due, topic, moment)
-
-
-def _number(text: bytes | None) -> int:
-    return int(text) if text and text.isdigit() else 0
+    moment = now or message.now()
+    content, due = backoff.retried(failed, wait, moment)
+    return schedule(content, id, due, topic, moment)

@@ -1,4 +1,19 @@
-"""`karafka`: the value is the payload; time, target and the record's own kind stand in the headers."""
+"""`karafka`: the value is the payload; time, target and the record's own kind stand in the headers.
+
+>>> from datetime import UTC, datetime
+>>> event = Message("events", key=b"u1", value=b"{}", partition_key=b"u1")
+>>> record = schedule(event, datetime(2099, 1, 1, tzinfo=UTC), "rails", id="e1", now=datetime(2098, 1, 1, tzinfo=UTC))
+>>> for name, value in record.headers:
+...     print(name, value)
+schedule_schema_version b'1.0.0'
+schedule_source_type b'schedule'
+schedule_target_epoch b'4070908800'
+schedule_target_topic b'events'
+schedule_target_key b'u1'
+schedule_target_partition_key b'u1'
+>>> record.partition_key  # the schedule goes where others of that key go, so they are delivered in order
+b'u1'
+"""
 
 import uuid
 from datetime import datetime, timedelta
@@ -10,41 +25,43 @@ from almanac.record import Headers
 
 LATE = timedelta(seconds=10)
 FAR = timedelta(days=36_525)
+OURS = ("schedule_target_", "schedule_source_", karafka.VERSION)
 
 
 def schedule(
     content: Message, at: datetime, topic: str, id: str | bytes | None = None, partition_key: bytes | None = None,
     now: datetime | None = None,
 ) -> Message:  # fmt: skip
-    """The record that has `content` delivered to its topic at that time; without an id it gets a new one.
+    """The record that has `content` delivered to its topic at that second; without an id it gets a new one.
 
-    Raises NoTarget, NotAware, InThePast (by more than 10 s), TooFarAhead (100 years).
+    `partition_key` is the record's own; unless told, the content's partition or partition key. A value of None is
+    delivered as one. The format's own headers are taken out of the content first. Raises NoId, NoTarget, NotAware,
+    InThePast (by more than 10 s), TooFarAhead (100 years).
     """
-    due, moment = message.epoch_ms(at), now or message.now()
-    if not content.topic:
-        raise message.NoTarget
+    due, moment, target = message.checked_due(at), now or message.now(), message.checked_target(content)
     if at < moment - LATE:
         raise message.InThePast(f"{at.isoformat()} has passed")
     if at > moment + FAR:
         raise message.TooFarAhead(f"{at.isoformat()} is more than 100 years ahead")
     headers: Headers = [
-        *content.headers,
+        *(header for header in content.headers if not header[0].startswith(OURS)),
         (karafka.VERSION, b"1.0.0"),
         (karafka.TYPE, b"schedule"),
-        (karafka.EPOCH, b"%d" % (due // 1000)),
-        (karafka.TOPIC, content.topic.encode()),
+        (karafka.EPOCH, b"%d" % message.seconds(due)),
+        (karafka.TOPIC, target.encode()),
     ]
     if content.key is not None:
         headers.append((karafka.KEY, content.key))
     if content.partition is not None:
         headers.append((karafka.PARTITION, b"%d" % content.partition))
-    elif partition_key is not None:
-        headers.append((karafka.PARTITION_KEY, partition_key))
-    key = message.checked_id(id) if id is not None else f"{content.topic}-{uuid.uuid4()}".encode()
-    return Message(topic, key, content.value, headers)
+    if content.partition_key is not None:
+        headers.append((karafka.PARTITION_KEY, content.partition_key))
+    key = message.checked_id(id) if id is not None else f"{target}-{uuid.uuid4()}".encode()
+    chosen = b"%d" % content.partition if content.partition is not None else content.partition_key
+    return Message(topic, key, content.value, headers, partition_key=chosen if partition_key is None else partition_key)
 
 
-def cancel(id: str | bytes, topic: str) -> Message:
-    """The record that cancels."""
+def cancel(id: str | bytes, topic: str, partition_key: bytes | None = None) -> Message:
+    """The record that cancels; with the partition key that the schedule had. Raises NoId."""
     headers: Headers = [(karafka.VERSION, b"1.0.0"), (karafka.TYPE, b"cancel")]
-    return Message(topic, message.checked_id(id), None, headers)
+    return Message(topic, message.checked_id(id), None, headers, partition_key=partition_key)

@@ -1,39 +1,78 @@
 """Schedules and cancels on confluent-kafka, each call acknowledged by Kafka before it returns."""
 
+import time
+from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as Delivered
 
-from almanac.client import etf1, message
+from almanac import errors
+from almanac.client import backoff, etf1, message
 from almanac.client.message import Message
 
 
-class Scheduler:
-    """Writes native schedules to one topic; closed, or left by its `with` block, it has sent everything."""
+class NotAcknowledged(errors.Unreachable):
+    """Kafka did not acknowledge the record. It may come or not: the same call again, with the same id, does no harm."""
 
-    def __init__(self, configuration: dict[str, Any], topic: str = "schedules", seconds: float = 10.0) -> None:
+
+class Written(NamedTuple):
+    """Where an acknowledged record is."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class Scheduler:
+    """Writes native schedules to one topic, and records of any format; safe to be used by several threads."""
+
+    def __init__(self, configuration: Mapping[str, Any], topic: str = "schedules", seconds: float = 10.0) -> None:
         """`configuration` is librdkafka's; `seconds` is how long Kafka may take to acknowledge."""
-        safe = {"enable.idempotence": True, "acks": "all", "partitioner": "murmur2_random"}
+        safe = {"enable.idempotence": True, "acks": "all", "partitioner": "murmur2_random", "linger.ms": 0}
         self._producer = Producer({**safe, **configuration, "message.timeout.ms": int(seconds * 1000)})
         self._topic, self._seconds = topic, seconds
 
     def schedule(
         self, content: Message, id: str | bytes, *, at: datetime | None = None, after: timedelta | None = None
-    ) -> tuple[int, int]:
-        """At a time or after a while, one of them. Returns partition and offset of the acknowledged record."""
-        if (at is None) == (after is None):
-            raise message.ClientError("give one of at=datetime(...) and after=timedelta(...)")
-        due = at if at is not None else message.now() + (after or timedelta())
-        return self._send(etf1.schedule(content, id, due, self._topic))
+    ) -> Written:
+        """At a time or after a while, one of them. Raises what `etf1.schedule` does, NoTime and NotAcknowledged."""
+        now = message.now()
+        if after is not None and at is None:
+            return self.send(etf1.schedule(content, id, now + after, self._topic, now))
+        if at is None or after is not None:
+            raise message.NoTime
+        return self.send(etf1.schedule(content, id, at, self._topic, now))
 
-    def cancel(self, id: str | bytes) -> tuple[int, int]:
-        """What is pending under the id is not delivered. Returns partition and offset of the acknowledged record."""
-        return self._send(etf1.cancel(id, self._topic))
+    def retry(self, failed: Message, id: str | bytes, wait: backoff.Backoff | None = None) -> Written:
+        """Once more, later each time. Raises what `etf1.retry` does, and NotAcknowledged."""
+        return self.send(etf1.retry(failed, id, self._topic, wait))
+
+    def cancel(self, id: str | bytes) -> Written:
+        """What is pending under the id is not delivered. Raises NoId, NotAcknowledged."""
+        return self.send(etf1.cancel(id, self._topic))
+
+    def send(self, built: Message) -> Written:
+        """A record that any of the formats built. Raises NotAcknowledged."""
+        answers: list[tuple[KafkaError | None, Delivered]] = []
+        deadline = time.monotonic() + self._seconds + 1  # librdkafka says so itself a little later
+        try:
+            if built.partition_key is not None:
+                built = built.placed(self._partitions(built.topic))
+            self._producer.produce(**built.arguments(), on_delivery=lambda error, told: answers.append((error, told)))
+        except (KafkaException, BufferError) as refused:
+            raise NotAcknowledged(f"{built.topic}: it was not sent: {errors.brief(refused)}") from refused
+        while not answers and time.monotonic() < deadline:
+            self._producer.poll(0.05)
+        error, told = answers[0] if answers else (None, None)
+        if told is None or error is not None:
+            reason = error.str() if error is not None else f"no answer within {self._seconds:g} s"
+            raise NotAcknowledged(f"{built.topic}: {reason}. It may come or not: the same again does no harm")
+        return Written(built.topic, told.partition() or 0, told.offset() or 0)
 
     def close(self) -> None:
-        """Sends what is left."""
+        """Waits for what other threads may still be sending."""
         self._producer.flush(self._seconds)
 
     def __enter__(self) -> Self:
@@ -42,13 +81,8 @@ class Scheduler:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _send(self, built: Message) -> tuple[int, int]:
-        answers: list[tuple[KafkaError | None, Delivered]] = []
-        self._producer.produce(**built.arguments(), on_delivery=lambda error, told: answers.append((error, told)))
-        self._producer.flush(self._seconds)
-        if not answers:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "Kafka did not acknowledge it; it may come or not"))
-        error, told = answers[0]
-        if error is not None:
-            raise KafkaException(error)
-        return told.partition() or 0, told.offset() or 0
+    def _partitions(self, topic: str) -> int:
+        found = self._producer.list_topics(topic, timeout=self._seconds).topics[topic]
+        if found.error is not None:
+            raise KafkaException(found.error)
+        return len(found.partitions)

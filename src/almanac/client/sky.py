@@ -1,4 +1,10 @@
-"""`sky-avro` and `sky-json`: the whole schedule is the record's value."""
+"""`sky-avro` and `sky-json`: the whole schedule is the record's value.
+
+>>> from datetime import UTC, datetime
+>>> expired = Message("assets", key=b"a1", value=None)  # a tombstone for the asset
+>>> schedule(expired, "a1", datetime(2099, 1, 1, tzinfo=UTC), "expiry", "json").value
+b'{"time": 4070908800000, "topic": "assets", "key": "YTE=", "value": null, "headers": {}}'
+"""
 
 import base64
 import io
@@ -20,27 +26,27 @@ def schedule(
 ) -> Message:
     """The record that has `content` delivered to its topic at that time; a value of None delivers a tombstone.
 
-    A time in the past is delivered at once. Raises NoId, NoTarget, NotAware.
+    The format knows no null key: without a key an empty one is delivered. A time in the past is delivered at once.
+    Raises NoId, NoTarget, NotAware, Inexpressible.
     """
-    if not content.topic:
-        raise message.NoTarget
-    due, key = message.epoch_ms(at), content.key or b""
-    headers = {name: value or b"" for name, value in content.headers}
+    name, target, due = message.checked_id(id), message.checked_target(content), message.checked_due(at)
+    message.without_partition(content, f"sky-{form}")
+    key, headers = content.key or b"", message.mapped(content.headers)
     if form == "json":
         said = {
-            "time": due, "topic": content.topic, "key": _text(key),
+            "time": due, "topic": target, "key": _text(key),
             "value": None if content.value is None else _text(content.value),
-            "headers": {name: _text(value) for name, value in headers.items()},
+            "headers": {each: _text(value) for each, value in headers.items()},
         }  # fmt: skip
-        return Message(topic, message.checked_id(id), json.dumps(said).encode())
+        return Message(topic, name, json.dumps(said).encode())
     file = io.BytesIO()
-    fields = {"time": due, "topic": content.topic, "key": key, "value": content.value, "headers": headers}
+    fields = {"time": due, "topic": target, "key": key, "value": content.value, "headers": headers}
     fastavro.schemaless_writer(file, _SCHEMA, fields)
-    return Message(topic, message.checked_id(id), file.getvalue())
+    return Message(topic, name, file.getvalue())
 
 
 def cancel(id: str | bytes, topic: str) -> Message:
-    """The record that cancels: a null value for the id."""
+    """The record that cancels: a null value for the id. Raises NoId."""
     return Message(topic, message.checked_id(id), None)
 
 

@@ -7,6 +7,7 @@ returns). What is common to all formats (null values, our own headers, versions)
 import re
 from collections.abc import Callable
 from functools import lru_cache
+from importlib import resources
 from typing import NamedTuple, Protocol
 
 from almanac.record import Headers, Record
@@ -92,15 +93,31 @@ def target(name: bytes | None, what: str) -> str:
     return topic
 
 
-def number(named: dict[str, bytes | None], name: str) -> int:
+def number(named: dict[str, bytes | None], name: str, digits: int = 12) -> int:
     """A header that holds a whole number."""
     if name not in named:
         raise Invalid(f"header {name} is missing")
     text = named[name]
     # 12 digits of seconds reach beyond the last year; the bound keeps int() of a megabyte of digits away
-    if not text or not text.isdigit() or len(text) > 12:
+    if not text or not text.isdigit() or len(text) > digits:
         raise Invalid(f"header {name} is not a whole, positive number: {shown(text)}")
     return int(text)
+
+
+def header_name(name: str) -> str:
+    """The name if Kafka's client can write it: a lone surrogate (JSON may hold one) kills the process that tries."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise Invalid(f"the name of a header is not UTF-8: {name[:80]!a}") from None
+    if "\0" in name:
+        raise Invalid(f"the name of a header holds a null character: {name[:80]!a}")
+    return name
+
+
+def reason(error: Exception) -> str:
+    """What was wrong, in a text that can be written anywhere."""
+    return (str(error) or type(error).__name__).encode(errors="backslashreplace").decode()
 
 
 def shown(value: bytes | None) -> str:
@@ -125,3 +142,9 @@ def named(name: str, grace: int = 0) -> Format:
 
 
 NAMES = ("auto", "etf1", "karafka", "sky-avro", "sky-json")
+SCHEMAS = {"sky-avro": "sky_avro.avsc", "timers": "timers.proto"}  # files beside this one
+
+
+def schema(name: str) -> str:
+    """What the format's schema file says; of those in SCHEMAS."""
+    return (resources.files("almanac.formats") / SCHEMAS[name]).read_text(encoding="utf-8")

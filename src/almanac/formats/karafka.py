@@ -10,6 +10,7 @@ EPOCH, TOPIC = "schedule_target_epoch", "schedule_target_topic"
 KEY, PARTITION, PARTITION_KEY = "schedule_target_key", "schedule_target_partition", "schedule_target_partition_key"
 SOURCE_OFFSET = "schedule_source_offset"
 KNOWN = (1, 0, 0)  # the newest schema that is understood here
+UNDERSTOOD = f"this version of Almanac understands up to {'.'.join(map(str, KNOWN))}: upgrade it"
 
 
 class Karafka:
@@ -51,7 +52,7 @@ class Karafka:
         """See formats.Format."""
         named = first(record.headers)
         if named.get(TYPE) == b"tombstone" and SOURCE_OFFSET in named:
-            return formats.number(named, SOURCE_OFFSET)
+            return formats.number(named, SOURCE_OFFSET, digits=18)
         return None
 
     def tombstone(self, record: Record) -> Headers:
@@ -70,7 +71,7 @@ def _check_version(named: dict[str, bytes | None]) -> None:
     if len(parts) != len(KNOWN) or not all(part.isdigit() and len(part) < 10 for part in parts):
         raise formats.Invalid(f"header {VERSION} is not a version like 1.0.0: {_text(named, VERSION)}")
     if tuple(map(int, parts)) > KNOWN:
-        raise formats.Incompatible(f"header {VERSION} is {text}; this version of Almanac understands up to 1.0.0")
+        raise formats.Incompatible(f"header {VERSION} is {text}; {UNDERSTOOD}")
 
 
 def _text(named: dict[str, bytes | None], name: str) -> str:

@@ -2,7 +2,6 @@
 
 import io
 import json
-from importlib import resources
 from typing import Any
 
 import fastavro
@@ -10,7 +9,7 @@ import fastavro
 from almanac import formats
 from almanac.record import Headers, Record
 
-SCHEMA = (resources.files("almanac.formats") / "sky_avro.avsc").read_text()
+SCHEMA = formats.schema("sky-avro")
 
 
 def _parsed(*without: str) -> Any:
@@ -31,7 +30,7 @@ class SkyAvro:
         """See formats.Format."""
         formats.check_id(record)
         said = _read(record.value or b"")
-        headers: Headers = list(said.get("headers", {}).items())
+        headers: Headers = [(formats.header_name(name), value) for name, value in said.get("headers", {}).items()]
         due = formats.due_ms(said["time"], "field time")
         target = formats.target(said["topic"].encode(), "field topic")
         return formats.Schedule(due, target, said["key"], -1, said["value"], headers, None)

@@ -26,10 +26,12 @@ class SkyJson:
         named = said.get("headers")
         if named is not None and type(named) is not dict:
             raise formats.Invalid(f"field headers is not an object: {json.dumps(named)[:80]}")
-        headers: Headers = [(name, _bytes(text, f"header {name}")) for name, text in (named or {}).items()]
+        headers: Headers = [
+            (formats.header_name(name), _bytes(text, f"header {name}")) for name, text in (named or {}).items()
+        ]
         value = said.get("value")
         return formats.Schedule(
-            formats.due_ms(time, "field time"), formats.target(topic.encode(), "field topic"),
+            formats.due_ms(time, "field time"), formats.target(topic.encode(errors="surrogatepass"), "field topic"),
             _bytes(said.get("key"), "field key"), -1, None if value is None else _bytes(value, "field value"),
             headers, None,
         )  # fmt: skip

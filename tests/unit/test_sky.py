@@ -1,0 +1,87 @@
+"""What the wheel does for the two sky formats, which differ in how they are written only."""
+
+import peers
+import pytest
+from memory import START, TOPIC, Rig
+
+from almanac.record import first
+
+FORMS = {"sky-avro": peers.sky_avro, "sky-json": peers.sky_json}
+both = pytest.mark.parametrize("form", FORMS)
+
+
+def schedule(rig: Rig, key: bytes, due: int, value: bytes | None) -> int:
+    write = FORMS[rig.form.name]
+    return rig.kafka.write(TOPIC, key, write(START + due, "target", b"k-" + key, value, {"h": b"\xff"}))
+
+
+@both
+def test_delivers_what_was_given_and_nothing_more(form: str) -> None:
+    rig = Rig(form=form)
+    schedule(rig, b"a", 1_000, b"\x00payload")
+    rig.wheel().begin().run_for(2_000)
+    (delivered,) = rig.kafka.read("target")
+    assert (delivered.key, delivered.value, delivered.headers) == (b"k-a", b"\x00payload", [("h", b"\xff")])
+
+
+@both
+def test_a_null_inner_value_delivers_a_tombstone(form: str) -> None:
+    rig = Rig(form=form)
+    schedule(rig, b"a", 1_000, None)
+    rig.wheel().begin().run_for(2_000)
+    (delivered,) = rig.kafka.read("target")
+    assert (delivered.key, delivered.value) == (b"k-a", None)
+
+
+@both
+def test_the_past_is_fired_at_once_however_long_ago(form: str) -> None:
+    rig = Rig(form=form)
+    wheel = rig.wheel().begin()
+    schedule(rig, b"a", -START, b"at the epoch")
+    wheel.run_for(100)
+    assert rig.kafka.fired() == [b"at the epoch"]
+    assert rig.kafka.read("dead-letters") == []
+
+
+@both
+def test_the_tombstone_says_expired(form: str) -> None:
+    rig = Rig(form=form)
+    schedule(rig, b"a", 1_000, b"v")
+    rig.wheel().begin().run_for(2_000)
+    tombstone = rig.kafka.read(TOPIC)[-1]
+    assert (tombstone.key, tombstone.value) == (b"a", None)
+    assert first(tombstone.headers)["schedule:expired"] == b"true"
+    assert first(tombstone.headers)["almanac-acks"] == b"0"
+
+
+@both
+def test_garbage_does_not_cancel(form: str) -> None:
+    rig = Rig(form=form)
+    wheel = rig.wheel().begin()
+    schedule(rig, b"a", 5_000, b"v")
+    rig.kafka.write(TOPIC, b"a", b"\xff no schedule")
+    wheel.run_for(1_000)
+    (dead,) = rig.kafka.read("dead-letters")
+    assert (dead.value, first(dead.headers)["almanac-reason"]) == (b"\xff no schedule", b"invalid")
+    rig.kafka.log(TOPIC).compact()  # only the last record of the key is left: it must still say what is pending
+    rig.wheel().begin().run_for(6_000)
+    assert rig.kafka.fired() == [b"v"]
+
+
+@both
+def test_a_null_record_value_cancels(form: str) -> None:
+    rig = Rig(form=form)
+    wheel = rig.wheel().begin()
+    schedule(rig, b"a", 5_000, b"v")
+    rig.kafka.cancel(b"a")
+    wheel.run_for(10_000)
+    assert rig.kafka.fired() == []
+
+
+@both
+def test_the_peers_own_expiry_counts_as_a_cancel(form: str) -> None:
+    rig = Rig(form=form)
+    schedule(rig, b"a", 5_000, b"v")
+    rig.kafka.write(TOPIC, b"a", None, [("schedule:expired", b"true")])
+    rig.wheel().begin().run_for(10_000)
+    assert rig.kafka.fired() == []
