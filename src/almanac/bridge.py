@@ -25,11 +25,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from almanac import formats, outgoing, ports
+from almanac import outgoing, ports
 from almanac.clock import Clock
 from almanac.formats import etf1, timers
 from almanac.outgoing import Outgoing
-from almanac.record import Headers, Record, first
+from almanac.record import Headers, Record
 
 log = logging.getLogger("almanac.bridge")
 
@@ -237,16 +237,4 @@ def schedule(record: Record, topic: str, ids: bytes, now: int) -> Outgoing:
     ]
     # A time stamp ahead of the broker's clock would be refused.
     timestamp = max(0, min(record.timestamp, now))
-    name = _chosen(record.headers, own) if record.headers else own
-    return Outgoing(topic, -1, name, asked.value, headers, timestamp)
-
-
-def _chosen(headers: Headers, own: bytes) -> bytes:
-    """The id: the requester's, or our own."""
-    named = first(headers)
-    if any("\ufffd" in name for name in named):
-        raise formats.Invalid("a header's name is not UTF-8")
-    chosen = named.get(timers.ID, own)
-    if not chosen:
-        raise formats.Invalid(f"header {timers.ID} is empty; leave it out or choose an id")
-    return chosen
+    return Outgoing(topic, -1, timers.name(record, own), asked.value, headers, timestamp)

@@ -106,9 +106,7 @@ class Chores:
         (record, reason), ledger = garbage, place[0]
         stub = place in self._small
         dead = outgoing.dead_letter(record, record.offset, "invalid", reason, self._topic, stub)
-        return Chore(
-            place, [dead, outgoing.disposal(record, ledger.topic_id)], partial(self._disposed, ledger, garbage)
-        )
+        return Chore(place, [dead, outgoing.disposal(ledger, record)], partial(self._disposed, ledger, garbage))
 
     def _buried(self, letter: Letter) -> None:
         entry = letter.entry

@@ -168,7 +168,8 @@ class Ledger:
         return True
 
     def _kill(self, key: bytes, kill: words.Kill) -> bytes | None:
-        if kill.ours and self._unread.get(key, kill.version + 1) <= kill.version:
+        ended = self._unread.get(key, kill.version + 1) <= kill.version
+        if ended:  # by our tombstone; a user's cancel ends what fired as well
             del self._unread[key]
             self.net -= 1  # now, not when it was committed: the book counts by the log's offsets too
         state = self.state(key)
@@ -188,7 +189,8 @@ class Ledger:
             self._drift(key, state if isinstance(state, Entry) else None)
             return None
         over = ~kill.version
-        if current is not None or (state is None and kill.version < self.page_offset):  # ... a row of the page
+        paged = state is None and kill.version < self.page_offset and not ended  # a row of the page
+        if current is not None or paged:
             self.net -= 1
         self._set(key, min(cast(int, state), over) if state is not None and current is None else over)
         self._drift(key, None)

@@ -50,15 +50,17 @@ def tombstone(entry: Entry) -> Outgoing:
     return Outgoing(record.topic, record.partition, record.key, None, headers)
 
 
-def disposal(record: Record, topic_id: str) -> Outgoing:
+def disposal(ledger: Ledger, record: Record) -> Outgoing:
     """Rule 5: a tombstone that speaks for that garbage only."""
-    return Outgoing(record.topic, record.partition, record.key, None, words.disposal(record.offset, topic_id))
+    headers = ledger.format.null() + words.disposal(record.offset, ledger.topic_id)
+    return Outgoing(record.topic, record.partition, record.key, None, headers)
 
 
 def repeat(ledger: Ledger, key: bytes, what: Entry | int) -> Outgoing:
     """Rule 4: the winner once more, as the version it is."""
     if isinstance(what, int):
-        return Outgoing(ledger.topic, ledger.partition, key, None, words.repeat(what, None, ledger.topic_id))
+        cancel = ledger.format.null() + words.repeat(what, None, ledger.topic_id)
+        return Outgoing(ledger.topic, ledger.partition, key, None, cancel)
     record = what.record
     headers = record.headers + words.repeat(what.version, record.timestamp, ledger.topic_id)
     if record.value is None:

@@ -23,7 +23,7 @@ from confluent_kafka import IsolationLevel, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from almanac import errors, jars, kafka, keeper, ports, priority, shard, sink, states, tail, topics
+from almanac import errors, jars, kafka, keeper, ports, priority, shadow, shard, sink, states, tail, topics
 from almanac.book import archive, pages, session
 from almanac.settings import Settings
 
@@ -52,7 +52,7 @@ class Runner:
         spark: SparkSession | None = None,
         progress: Callable[[str], None] = lambda text: log.info("%s", text),
     ) -> None:
-        self.settings = settings
+        self.settings = settings = shadow.apart(settings) if settings.shadow else settings
         self.failure: BaseException | None = None
         self._spark = spark
         self._own_session = spark is None
@@ -201,7 +201,8 @@ class Runner:
         self._owners = self._patiently(ownership.claim)
         self._ownership = ownership
         # A partition's former wheel may have had another number: all of them are fenced before any new one reads.
-        self._patiently(self._fence_all)
+        if not self.settings.shadow:  # which has no producers, so nobody to fence
+            self._patiently(self._fence_all)
         self._patiently(lambda: ownership.announce(self._keeper.described()))
         self._keeper.tidy_up_after_others()
         for number in range(self._shards):

@@ -57,8 +57,8 @@ def read(
     heard = time.monotonic()
     try:
         while left:
-            for message in consumer.consume(_MOST, 0.1):
-                heard = time.monotonic()
+            found = consumer.consume(_MOST, 0.1)
+            for message in found:
                 source = (message.topic() or "", message.partition() or 0)
                 offset = message.offset() or 0
                 if message.error() is None and source in left and offset < stops[source] and keep(message):
@@ -66,7 +66,9 @@ def read(
                 # A marker of a transaction may be the last thing before the stop: then the end is told instead.
                 if source in left and (kafka.is_end(message) or offset + 1 >= stops[source]):
                     left.discard(source)
-            if time.monotonic() - heard > kafka.ANSWER_SECONDS:
+            if found:
+                heard = time.monotonic()  # behind the loop: whoever asked may take their time over a record
+            elif time.monotonic() - heard > kafka.ANSWER_SECONDS:
                 raise errors.Unreachable(
                     f"reading {', '.join(sorted({topic for topic, _ in left}))}: Kafka went silent"
                 )

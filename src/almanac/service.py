@@ -89,7 +89,8 @@ def _start(runner: Runner, stop: threading.Event, errors_to: "_Diversion") -> No
 
 def _watch(runner: Runner, stop: threading.Event, check: Callable[[], None]) -> None:
     settings = runner.settings
-    title = f"Almanac: group {settings.group_id} on {settings.bootstrap_servers}, {', '.join(settings.topics)}"
+    what = "a shadow, which fires nothing: group" if settings.shadow else "group"
+    title = f"Almanac: {what} {settings.group_id} on {settings.bootstrap_servers}, {', '.join(settings.topics)}"
     seen = board.Board(title)
     console = Console()
     if not console.is_terminal:

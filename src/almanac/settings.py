@@ -260,6 +260,10 @@ class Settings(BaseModel):
         "patterns of topic names such as alerts-*, separated by commas",
     )
 
+    shadow: bool = _field(
+        False, "log what would be fired, and write nothing but the shadow's own shard topic", "true or false"
+    )
+
     # Places
     book_location: Place = _field(
         "./var/book",

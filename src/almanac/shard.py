@@ -271,7 +271,8 @@ class Ownership:
 
     def claim(self) -> dict[int, int]:
         """Appends an owner record to every partition, also those beyond `shards`: their wheels must end too."""
-        value = {"who": who(), "shards": self.shards, "topics": list(self._settings.own_topics), "at": time.time()}
+        works_on = () if self._settings.shadow else self._settings.own_topics
+        value = {"who": who(), "shards": self.shards, "topics": list(works_on), "at": time.time()}
         self._offsets = {shard: self._journal.write(shard, "owner", value) for shard in self._looked}
         return self._offsets
 

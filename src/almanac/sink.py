@@ -16,7 +16,22 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from almanac import bridge, dial, duty, formats, inbox, log, oscillator, ports, priority, shard, tail, wheel, writer
+from almanac import (
+    bridge,
+    dial,
+    duty,
+    formats,
+    inbox,
+    log,
+    oscillator,
+    ports,
+    priority,
+    shadow,
+    shard,
+    tail,
+    wheel,
+    writer,
+)
 from almanac.book import pages
 from almanac.clock import Clock
 from almanac.ledger import Ledger
@@ -98,7 +113,11 @@ def turn(job: Job) -> str:
     # Clients are made here, in the task: one made before a fork does not work after it.
     reader = tail.KafkaTail(settings, job.partitions)
     claims = shard.KafkaClaims(settings, job.shard, job.owner, clock)
-    transactions = writer.KafkaWriter(settings, settings.transactional_id(job.shard), job.broker_max_bytes)
+    transactions = (
+        shadow.ShadowWriter(settings, clock)
+        if settings.shadow
+        else writer.KafkaWriter(settings, settings.transactional_id(job.shard), job.broker_max_bytes)
+    )
     options = wheel.Options(
         history=settings.history_topic,
         dead_letters=settings.dead_letters_topic,

@@ -42,7 +42,7 @@ MESSAGE_BYTES: Final = 1_048_588
 
 _LOOK_AGAIN_SECONDS: Final = 0.05
 
-Purpose = Literal["schedules", "shards", "states", "history", "dead letters", "timer requests", "oscillator"]
+Purpose = Literal["schedules", "shards", "states", "history", "dead letters", "timer requests", "oscillator", "moves"]
 
 # Lag and tombstones last a day: a restart does not depend on the topic's size here, and a shorter lag would let the
 # cleaner take a word that rule 4 has yet to repeat.
@@ -96,7 +96,7 @@ def shards(settings: Settings, cores: int, partitions: int) -> int:
 def wanted(
     settings: Settings, partitions: Mapping[str, int] | None = None, message_bytes: int = MESSAGE_BYTES
 ) -> list[TopicSpec]:
-    """Every topic of these settings.
+    """Every topic of these settings; a shadow has its shard topic alone, the others are a peer's.
 
     `partitions` are those that the schedules topics have, `message_bytes` the most that one of them takes; unless told:
     what they get here.
@@ -121,7 +121,7 @@ def wanted(
         TopicSpec(name=name, purpose=purpose, partitions=count, configs=configs,
                   replication_factor=settings.replication_factor)
         for name, purpose, count, configs in rows
-        if name
+        if name and (purpose == "shards" or not settings.shadow)
     ]  # fmt: skip
 
 
@@ -187,9 +187,9 @@ def broker_configs(admin: AdminClient) -> dict[str, str]:
 
 def plan(admin: AdminClient, settings: Settings) -> list[Change]:
     """What is missing or differs; one change a topic, of kind "none" where all is well."""
-    have = descriptions(admin, [spec.name for spec in wanted(settings)])
-    values = configs(admin, ResourceType.TOPIC, have)
     told = (*settings.topics, *settings.request_topics)
+    have = descriptions(admin, {*(spec.name for spec in wanted(settings)), *told})
+    values = configs(admin, ResourceType.TOPIC, have)
     sources = [topic for topic in told if topic in have]
     sizes = [int(values[topic].get("max.message.bytes") or MESSAGE_BYTES) for topic in sources]
     if len(sources) < len(told):

@@ -12,10 +12,9 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from almanac import formats, outgoing, ports, tally
+from almanac import formats, outgoing, ports, tally, when
 from almanac.agenda import Agenda
 from almanac.chores import Chores
 from almanac.clock import Clock
@@ -238,7 +237,7 @@ class Wheel:
         self._live = Lane(self._live.agenda, page.cursor(self.ledgers, self._chores.bury, now))
 
     def _judged(self, batch: list[Entry], now: int) -> list[Entry]:
-        floor, all_well = self._floor(now), self._ward.empty
+        floor, all_well = when.floor(now, self._options.since_delta), self._ward.empty
         good = []
         for entry in batch:
             grace = entry.schedule.grace
@@ -250,12 +249,6 @@ class Wheel:
             elif all_well or not self._ward.holds(entry):
                 good.append(entry)
         return good
-
-    def _floor(self, now: int) -> int:
-        if self._options.since_delta is None:
-            return -1
-        today = datetime.fromtimestamp(now / 1000, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-        return int((today + timedelta(days=self._options.since_delta)).timestamp() * 1000)
 
     def _bounded(self, batch: list[Entry]) -> list[Entry]:
         size = 0

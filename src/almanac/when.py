@@ -58,6 +58,14 @@ def milliseconds(moment: datetime) -> int:
     return -((_EPOCH - moment) // _MILLISECOND)
 
 
+def floor(now: int, days: int | None) -> int:
+    """The start of the day so many days from now's (-1: yesterday's), UTC, in epoch ms; -1 for None, no limit."""
+    if days is None:
+        return -1
+    today = datetime.fromtimestamp(now / 1000, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return milliseconds(today + timedelta(days=days))
+
+
 def render(ms: int, tz: tzinfo) -> str:
     """ISO 8601 with offset, milliseconds only where there are some; `parse` reads it back."""
     moment = _EPOCH + timedelta(milliseconds=ms)

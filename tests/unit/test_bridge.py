@@ -352,8 +352,9 @@ def test_a_second_that_has_passed_is_never_outdated_and_the_time_stamp_stays() -
     assert bridged.timestamp == asked
     said = words.read(bridged, formats.named("etf1"), "id")
     assert isinstance(said, words.Word)
-    assert said.schedule.grace is None
     assert said.schedule.due == 1_000
+    assert said.schedule.grace is not None, "it is native"
+    assert said.schedule.due > said.record.timestamp - said.schedule.grace, "and yet not outdated"
 
 
 def test_a_time_stamp_of_the_future_is_not_kept_as_the_broker_would_refuse_it() -> None:

@@ -8,7 +8,7 @@ from logs import record, schedule
 from almanac import formats, words
 from almanac.ledger import Entry, Ledger
 from almanac.offsets import Offsets
-from almanac.record import Record
+from almanac.record import Headers, Record
 
 ID = "id"
 PAGE = 10  # the page speaks for offsets below
@@ -99,3 +99,14 @@ def test_dense_offsets_take_little() -> None:
     for offset in range(100_000):
         offsets.add(offset)
     assert len(offsets) == 391
+
+
+def test_what_a_peer_acknowledges_is_counted_once() -> None:
+    """A shadow fires nothing: the peer's tombstone, which names a version too, is the first that comes."""
+    ledger = Ledger("schedules", 0, ID, formats.named("auto"))
+    ledger.reset(PAGE)
+    ledger.fired(row(ledger))
+    headers: Headers = [("schedule_source_type", b"tombstone"), ("schedule_source_offset", b"3")]
+    take(ledger, record(PAGE, b"k", None, headers))
+    assert ledger.net == -1
+    assert not ledger.alive(row(ledger))

@@ -4,13 +4,14 @@ scheduler.py    up, run
 mini.py         mini
 schedules.py    schedule, cancel
 questions.py    ls, explain
+moves.py        migrate, export, import
 upkeep.py       topics apply, doctor, config, schema, version
 bench.py        bench burst, steady, live, all
 """
 
 import typer
 
-from almanac.cli import bench, mini, questions, scheduler, schedules, upkeep
+from almanac.cli import bench, mini, moves, questions, scheduler, schedules, upkeep
 
 app = typer.Typer(
     name="almanac",
@@ -29,6 +30,9 @@ app.command()(schedules.schedule)
 app.command()(schedules.cancel)
 app.command()(questions.ls)
 app.command()(questions.explain)
+app.command()(moves.migrate)
+app.command("export")(moves.export_schedules)
+app.command("import")(moves.import_schedules)
 app.command()(upkeep.doctor)
 app.command()(upkeep.config)
 app.command()(upkeep.schema)

@@ -7,12 +7,14 @@ import inspect
 import json
 import sys
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 from confluent_kafka import KafkaException
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -123,6 +125,29 @@ def say(text: str) -> None:
 def note(text: str) -> None:
     """For people, beside the output proper."""
     typer.echo(f"note: {text}", err=True)
+
+
+@contextmanager
+def meter() -> Iterator[Callable[[str, int], Callable[[int], object]]]:
+    """Bars for long work, on a terminal; called with what begins and its steps, it returns what each step calls."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    shown = Console(stderr=True)
+    with Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal) as bars:
+
+        def begin(what: str, steps: int) -> Callable[[int], object]:
+            bar = bars.add_task(what, total=steps or None)
+            return lambda number: bars.advance(bar, number)
+
+        yield begin
+
+
+def agreed(question: str, yes: bool, as_json: bool) -> bool:
+    """Whether the person wants it; where nobody can be asked, `--yes` must have said so."""
+    if yes:
+        return True
+    if as_json or not is_terminal():
+        raise errors.UsageError("nothing was changed: nobody can be asked here; add --yes, or --dry-run to look only")
+    return typer.confirm(question)
 
 
 def show_json(value: object) -> None:

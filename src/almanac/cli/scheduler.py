@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from almanac.cli import common
 from almanac.settings import Settings
 
@@ -33,11 +37,21 @@ def up(settings: Settings) -> None:
 
 
 @common.command(*_ENGINE)
-def run(settings: Settings) -> None:
+def run(
+    settings: Settings,
+    shadow: Annotated[
+        bool,
+        typer.Option(
+            "--shadow", help=r"Fire nothing: log what would be fired, and write nothing to a peer's topics. \[SHADOW]"
+        ),
+    ] = False,
+) -> None:
     """Run the scheduler on an existing Kafka; Ctrl-C ends it.
 
     Example: [bold]BOOTSTRAP_SERVERS=kafka:9092 almanac run --schedules-topics schedules,invoices[/bold]
+
+    Beside a peer, to see what would change: [bold]almanac run --shadow --schedules-topics scheduler=sky-avro[/bold]
     """
     from almanac import service  # brings Spark, which the other commands do without
 
-    service.run(settings)
+    service.run(settings.replaced(shadow=True) if shadow else settings)

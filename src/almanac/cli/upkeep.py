@@ -37,21 +37,13 @@ def topics_apply(
     pending = [change for change in changes if change.kind != "none"]
     if not as_json:
         _show_changes(changes)
-    agreed = not dry_run and bool(pending) and _agreed(len(pending), yes, as_json)
+    agreed = not dry_run and bool(pending) and common.agreed(f"Change {len(pending)} topics?", yes, as_json)
     if agreed:
         topics.apply(admin, pending)
     if as_json:
         common.show_json({"applied": agreed, "topics": [_as_json(change) for change in changes]})
     elif agreed:
         common.say(f"{len(pending)} topics changed")
-
-
-def _agreed(count: int, yes: bool, as_json: bool) -> bool:
-    if yes:
-        return True
-    if as_json or not common.is_terminal():
-        raise errors.UsageError("nothing was changed: nobody can be asked here; add --yes, or --dry-run to look only")
-    return typer.confirm(f"Change {count} topics?")
 
 
 def _show_changes(changes: list[topics.Change]) -> None:

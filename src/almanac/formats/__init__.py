@@ -34,7 +34,7 @@ class Schedule(NamedTuple):
     partition: int  # -1: left to the partitioner
     value: bytes | None
     headers: Headers
-    grace: int | None  # ms that due may lie before the record's timestamp; None: never outdated
+    grace: int | None  # ms that due may lie before the record's timestamp; None: the format knows no outdated ones
     hashed: int | None = None  # the partition is this modulo the target's number of partitions
 
 
@@ -54,6 +54,9 @@ class Format(Protocol):
 
     def tombstone(self, record: Record) -> Headers:
         """The headers that the format's own users expect on the tombstone of a fired schedule."""
+
+    def null(self) -> Headers:
+        """The headers without which the format's own program could not read a null-valued record."""
 
 
 @lru_cache(maxsize=4096)

@@ -31,6 +31,10 @@ class Auto:
         """See formats.Format."""
         return self._of(record).tombstone(record)
 
+    def null(self) -> Headers:
+        """Karafka's: who reads `etf1` does not look at the headers of a null value."""
+        return self._karafka.null()
+
     def _of(self, record: Record) -> formats.Format:
         for name, _ in record.headers:
             if name in _KARAFKA:

@@ -10,6 +10,7 @@ TOPIC, KEY = "scheduler-target-topic", "scheduler-target-key"
 SINCE = "scheduler-timestamp"
 REQUEST = "scheduler-request"  # set by the bridge: the timer request that this was; such a one is never outdated
 TOLERANCE = 2_000  # ms that a producer's clock may be ahead of the due time it meant
+FOREVER = 1 << 63  # ms
 
 
 class Etf1:
@@ -31,7 +32,7 @@ class Etf1:
             raise formats.Invalid(f"header {TOPIC} is missing; it names the topic to deliver to")
         target = formats.target(name, f"header {TOPIC}")
         out = [*headers, _since(record.timestamp // 1000), ("scheduler-key", record.key), _origin(record.topic)]
-        grace = None if REQUEST in named else self._grace
+        grace = FOREVER if REQUEST in named else self._grace
         return formats.Schedule(due, target, named.get(KEY), -1, record.value, out, grace)
 
     def speaks(self, record: Record) -> bool:
@@ -44,6 +45,10 @@ class Etf1:
 
     def tombstone(self, record: Record) -> Headers:
         """Ours alone: the peer copies all headers into it and nobody reads them."""
+        return []
+
+    def null(self) -> Headers:
+        """See formats.Format."""
         return []
 
 

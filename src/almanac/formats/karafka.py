@@ -60,6 +60,10 @@ class Karafka:
         kept = [header for header in record.headers if header[0] not in (TYPE, SOURCE_OFFSET)]
         return [*kept, (TYPE, b"tombstone"), (SOURCE_OFFSET, b"%d" % record.offset)]
 
+    def null(self) -> Headers:
+        """Its own program fails on a record without a schema version, and takes what is no schedule for a cancel."""
+        return [(VERSION, b"1.0.0"), (TYPE, b"cancel")]
+
 
 def _check_version(named: dict[str, bytes | None]) -> None:
     text = (named.get(VERSION) or b"").decode("ascii", "replace")

@@ -47,6 +47,10 @@ class SkyAvro:
         """See formats.Format."""
         return [("schedule:expired", b"true")]
 
+    def null(self) -> Headers:
+        """See formats.Format."""
+        return []
+
 
 def _read(value: bytes) -> dict[str, Any]:
     for shape in _SHAPES:

@@ -48,6 +48,10 @@ class SkyJson:
         """See formats.Format."""
         return [("schedule:expired", b"true")]
 
+    def null(self) -> Headers:
+        """See formats.Format."""
+        return []
+
 
 def _read(value: bytes) -> dict[str, Any]:
     try:

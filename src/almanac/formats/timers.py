@@ -8,7 +8,7 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
 
 from almanac import formats
-from almanac.record import Record
+from almanac.record import Record, first
 
 ID = "scheduler-id"  # a header with which the requester chooses the id, so as to cancel
 
@@ -42,3 +42,16 @@ def read(record: Record) -> formats.Schedule:
         raise formats.Invalid(f"the value is not a Future in protobuf: {error}") from None
     target = formats.target(future.callBackTopic.encode(), "field callBackTopic")
     return formats.Schedule(due, target, future.callBackKey.encode(), -1, future.callBack, [], None)
+
+
+def name(record: Record, own: bytes) -> bytes:
+    """The request's id: the one that the requester chose, or `own`. Raises Invalid."""
+    if not record.headers:
+        return own
+    named = first(record.headers)
+    if any("\ufffd" in header for header in named):
+        raise formats.Invalid("a header's name is not UTF-8")
+    chosen = named.get(ID, own)
+    if not chosen:
+        raise formats.Invalid(f"header {ID} is empty; leave it out or choose an id")
+    return chosen

@@ -1,0 +1,24 @@
+"""What waits, as lines of JSON: from the log alone, so without a scheduler, and for any number of schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from almanac import kafka, lines, native, scan, survey, topics
+from almanac.migrate import Meter
+from almanac.settings import Settings
+
+
+def export(settings: Settings, names: Sequence[str], meter: Meter) -> Iterator[str]:
+    """The lines of these schedules topics, in the order of their logs."""
+    admin = kafka.admin_client(settings)
+    forms = dict(settings.sources)
+    for topic, topic_id in topics.topic_ids(admin, names).items():
+        surveyor = survey.Surveyor(settings, forms[topic], topic_id)
+        stops = scan.ends(admin, scan.partitions(admin, [topic]))
+        seen = surveyor.look({}, stops, lambda _: None, meter(f"looking at {topic}", sum(stops.values())))
+        wanted = {source: {winner.offset for winner in part.winners.values()} for source, part in seen.parts.items()}
+        tick = meter(f"exporting {topic}", sum(map(len, wanted.values())))
+        for offset, word in surveyor.words(wanted, stops, lambda _: None):
+            yield lines.write(native.wish(word), f"{topic}/{word.record.partition}/{offset}")
+            tick(1)
