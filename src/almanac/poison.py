@@ -130,12 +130,14 @@ class Ward:
             return
         self._tally.aborted += 1
         on_target = {number // each: fault for number, fault in faults.items() if number >= 0 and number % each == 1}
-        not_allowed = -1 in faults and faults[-1].kind == "message"  # the broker names no record, only the refusal
-        if not_allowed or any(fault.kind == "time-out" for fault in on_target.values()):
-            self._isolate(target, entries)
-            return
         guilty = {number: fault for number, fault in on_target.items() if fault.kind in ("message", "size")}
         large = {number // each for number, fault in faults.items() if number >= 0 and fault.kind == "size"}
+        not_allowed = -1 in faults and faults[-1].kind == "message"  # the broker names no record, only the refusal
+        # beside a culprit a time-out proves nothing: it may have waited behind it
+        unanswered = not guilty and not large and any(fault.kind == "time-out" for fault in on_target.values())
+        if not_allowed or unanswered:
+            self._isolate(target, entries)
+            return
         if not guilty and not large:
             # History, dead letters, the schedules topic, a refused timestamp: never the message's fault. Wait.
             number, fault = next(iter(faults.items()))

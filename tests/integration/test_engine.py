@@ -194,7 +194,8 @@ def test_a_poison_message_stops_nobody(group: Group, scheduler: Scheduler, targe
     for number in range(200):
         group.schedule(b"good %d" % number, due, b"good", target.topic)
     group.schedule(b"too large", due, b"x" * 5_000, tiny)
-    group.schedule(b"fits", due, b"x", tiny)
+    for number in range(20):
+        group.schedule(b"fits %d" % number, due, b"x", tiny)
     group.schedule(b"nowhere", due, b"nowhere", missing)
     group.flush()
     late = [got.at - due for got in target.count(200, 15)]
@@ -205,7 +206,9 @@ def test_a_poison_message_stops_nobody(group: Group, scheduler: Scheduler, targe
         assert letter.header("almanac-reason") == b"undeliverable"
         assert (letter.header("scheduler-target-topic") or b"?") in (letter.header("almanac-detail") or b"")
     with group.read(tiny) as small:
-        assert [got.value for got in small.count(1)] == [b"x"]
+        fits = small.count(20, 15)
+    print(f"those of the culprit's own target: {max(got.at - due for got in fits)} ms late")
+    assert max(got.at - due for got in fits) < 10_000  # the culprit is found by halves
     scheduler.quiet(due)
     assert len(target.to_the_end()) == 200
 

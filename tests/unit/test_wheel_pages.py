@@ -272,6 +272,26 @@ def test_what_is_set_apart_and_given_back_goes_out_once(monkeypatch: pytest.Monk
     assert not script
 
 
+def test_what_waited_behind_a_message_that_is_too_large_is_not_set_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    wheel = rig.wheel().begin()
+    wheel.run_for(100)
+    rig.kafka.limits["target"] = 100
+    rig.kafka.schedule(b"large", START + 1_000, b"x" * 200)
+    rig.kafka.schedule(b"good", START + 1_000, b"good")
+    attempt, tries = wheel.writer.attempt, []
+
+    def slow(records: Any) -> dict[int, ports.Fault]:
+        tries.append(len(records))
+        faults = attempt(records)
+        return {**dict.fromkeys(range(1, len(records), 3), ports.Fault("time-out", "")), **faults} if faults else faults
+
+    monkeypatch.setattr(wheel.writer, "attempt", slow)
+    wheel.run_for(1_100)
+    assert rig.kafka.fired() == [b"good"]
+    assert tries[0] == 6
+
+
 def test_what_is_refused_while_it_is_staged_is_not_early_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(early=lambda target: target.startswith("fast"), ahead=150)
     wheel = rig.wheel().begin()

@@ -59,6 +59,11 @@ ALWAYS: Mapping[str, str] = {
     "spark.log.level": "ERROR",
 }
 
+# What was freed goes back to the system. By default glibc keeps it, for each of a JVM's hundred threads, and holds
+# large pieces too once it has seen them freed; the wheels are children of the JVM and have these from it.
+_MALLOC = {"MALLOC_ARENA_MAX": "2", "MALLOC_MMAP_THRESHOLD_": "131072"}
+_TRIM = ["-XX:+IgnoreUnrecognizedVMOptions", "-XX:TrimNativeHeapInterval=30000"]  # ms; since Java 17.0.9
+
 _HOSTILE: Mapping[str, tuple[str, str]] = {
     "spark.speculation": ("false", "a second attempt of a wheel's task would fence the first (rule 6)"),
     "spark.dynamicAllocation.enabled": ("false", "an executor taken away takes its wheels along"),
@@ -88,15 +93,15 @@ def session(settings: Settings, wheels: int, jars: Iterable[Path], options: Iter
         # The JVM is ours to start: on the Java that was found, with workers that have this program's packages.
         os.environ["JAVA_HOME"] = str(java.find().home)
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        # glibc gives each of a JVM's hundred threads memory of its own, up to 16 times, and keeps it.
-        os.environ.setdefault("MALLOC_ARENA_MAX", "2")
+        for name, value in _MALLOC.items():
+            os.environ.setdefault(name, value)
     spark = SparkSession.builder.appName(f"almanac {settings.group_id}")
     spark = spark.master(settings.spark_master or f"local[{wheels + SPARE_CORES}, {TASK_FAILURES}]")
     for key, value in ALWAYS.items():
         spark = spark.config(key, value)
     spark = spark.config("spark.driver.memory", settings.spark_driver_memory)
     # All of it from the start: what the process takes does not depend on how much is pending.
-    heap = [f"-Xms{settings.spark_driver_memory}", "-XX:+AlwaysPreTouch"]
+    heap = [f"-Xms{settings.spark_driver_memory}", "-XX:+AlwaysPreTouch", *_TRIM]
     spark = spark.config("spark.driver.extraJavaOptions", " ".join(f'"{option}"' for option in (*heap, *options)))
     spark = spark.config("spark.task.maxFailures", str(TASK_FAILURES))
     spark = spark.config("spark.ui.enabled", str(settings.spark_ui).lower())
