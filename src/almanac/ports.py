@@ -77,7 +77,7 @@ class Tail(Protocol):
 class Fault(NamedTuple):
     """Why one record of a trial was not delivered."""
 
-    kind: str  # "message": its own fault; "size"; "time-out": nobody answers for its target; "other"
+    kind: str  # "message": its own fault; "size"; "time-out": nobody answers for its target; "gap": another's; "other"
     detail: str
 
 
