@@ -85,7 +85,7 @@ class Mark(NamedTuple):
 class Fault(NamedTuple):
     """Why one record of a trial was not delivered."""
 
-    kind: str  # "message": its own fault; "size"; "time-out": nobody answers for its target; "other"
+    kind: str  # "message": its own fault; "size"; "time-out": nobody answers for its target; "gap": another's; "other"
     detail: str
 
 

@@ -18,6 +18,7 @@ ANSWER = 10.0  # seconds that a call may take
 TRIES = 5  # within them, to reach Kafka at all
 SLOW = 1.0  # seconds after which even a good answer to commit or abort is doubted (KAFKA-17754)
 COUNTED = 60.0  # seconds for which a target's number of partitions is believed
+GAPS = 3  # more tries of a transaction that is refused for what another left behind
 PATIENCE = 3.0  # seconds that records may be on their way before Kafka is asked whether it is there at all
 
 # Errors that are the message's own: nothing but another message would help.
@@ -157,6 +158,18 @@ class KafkaWriter:
         self, records: Sequence[Outgoing], marks: Mapping[ports.Source, ports.Mark] | None = None
     ) -> dict[int, ports.Fault]:
         """See ports.Writer."""
+        faults = self._attempt(records, marks)
+        for _ in range(GAPS):
+            # A refused batch has used up its sequence numbers, and librdkafka goes on behind them: the next transaction
+            # is refused for the gap. Aborting that one mends it.
+            if not faults or any(fault.kind != "gap" for fault in faults.values()):
+                break
+            faults = self._attempt(records, marks)
+        return faults
+
+    def _attempt(
+        self, records: Sequence[Outgoing], marks: Mapping[ports.Source, ports.Mark] | None
+    ) -> dict[int, ports.Fault]:
         faults: dict[int, ports.Fault] = {}
 
         def watch(number: int) -> Any:
@@ -254,7 +267,8 @@ class KafkaWriter:
 
 def _fault(error: KafkaError) -> ports.Fault:
     code = error.code()
-    kind = "message" if code in _MESSAGE else "size" if code in _SIZE else "time-out" if code in _TIMEOUT else "other"
+    kinds = {"message": _MESSAGE, "size": _SIZE, "time-out": _TIMEOUT, "gap": {KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER}}
+    kind = next((kind for kind, codes in kinds.items() if code in codes), "other")
     return ports.Fault(kind, error.str())
 
 

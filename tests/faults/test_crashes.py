@@ -64,6 +64,7 @@ def test_a_scheduler_that_was_replaced_while_it_was_stopped_fires_nothing_and_en
     assert replacement.process.poll() is None
 
 
+@pytest.mark.long  # test_up has the clean end; what is missed: also in test_missed
 def test_sigterm_ends_it_and_what_was_due_meanwhile_comes_with_the_next(group: Group, scheduler: Scheduler) -> None:
     with Traffic(group, 100, AHEAD_MS) as traffic:
         with traffic.reading() as reading:
