@@ -20,7 +20,7 @@ from almanac.record import Headers, Record
 
 BATCH_ROWS = 512
 BATCH_BYTES = 4 << 20  # payloads may be large: a batch is bounded by bytes too
-READY_ROWS, READY_BYTES = 20_000, 16 << 20  # decoded ahead in idle time; a decoded row takes 1.3 KB and its payload
+READY_ROWS, READY_BYTES = 20_000, 16 << 20  # decoded ahead in idle time; a decoded row takes a KB and its payload
 
 Ledgers = dict[tuple[str, int], Ledger]
 Bury = Callable[[Entry, str, str], None]  # entry, reason, detail
@@ -137,11 +137,8 @@ class Cursor:
                 continue  # marked rows are taken at the page's turn; a topic may have left the settings
             try:
                 schedule = ledger.format.decode(record)
-            except (
-                formats.Invalid
-            ) as error:  # book and wheel disagree: neither a crash nor a schedule that is forgotten
-                nothing = formats.Schedule(0, "", None, -1, None, [], None)
-                self._bury(Entry(ledger, version, record, nothing, paged=True), "invalid", str(error))
+            except formats.Invalid as error:
+                self._bury(unreadable(ledger, version, record), "invalid", str(error))
                 continue
             if schedule.due < self._since:
                 continue
