@@ -20,7 +20,7 @@ from almanac.record import Headers, Record
 
 BATCH_ROWS = 512
 BATCH_BYTES = 4 << 20  # payloads may be large: a batch is bounded by bytes too
-READY_ROWS, READY_BYTES = 20_000, 16 << 20  # decoded ahead in idle time; a decoded row takes a KB and its payload
+READY_ROWS, READY_BYTES = 60_000, 16 << 20  # decoded ahead in idle time; a decoded row takes a KB and its payload
 
 Ledgers = dict[tuple[str, int], Ledger]
 Bury = Callable[[Entry, str, str], None]  # entry, reason, detail
