@@ -1,6 +1,7 @@
 """What tests share: a real Kafka, started once, and topics on it that no other test uses."""
 
 import itertools
+import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +24,15 @@ settings.load_profile("almanac")
 def small_config(folder: Path, sasl: Sasl | None = None) -> Config:
     """Of a broker for one test or one session: free ports, little memory."""
     return Config(folder=folder, port=ports.free(), controller_port=ports.free(), heap_mb=384, sasl=sasl)
+
+
+@pytest.fixture(autouse=True)
+def _no_handler_left() -> Iterator[None]:
+    """The command line sets logging up on a stream that pytest closes after the test."""
+    yield
+    root = logging.getLogger()
+    for handler in [handler for handler in root.handlers if type(handler) is logging.StreamHandler]:
+        root.removeHandler(handler)
 
 
 @pytest.fixture(scope="session")

@@ -255,6 +255,9 @@ class Ledger:
         self.page_offset = offset
         while len(self._generations) > 1 and self._generations[1][0] <= offset:
             self._generations.pop(0)
+        if self.position <= offset:  # nothing has come since: the last one goes too
+            self._newest = {}
+            self._generations = [(self.position, self._newest)]
         self._older = [states for _, states in self._generations[-2::-1]]
         self._disposed = {g: d for g, d in self._disposed.items() if d is None or d >= offset}
         while len(self._over) > 1 and self._over[1][0] <= offset:

@@ -14,7 +14,7 @@ from almanac import formats
 from almanac.ledger import Entry, Ledger
 from almanac.record import Record
 
-READY_ROWS, READY_BYTES = 20_000, 16 << 20  # decoded ahead in idle time; a decoded row takes 1.3 KB and its payload
+READY_ROWS, READY_BYTES = 60_000, 16 << 20  # decoded ahead in idle time; a decoded row takes a KB and its payload
 
 Ledgers = dict[tuple[str, int], Ledger]
 Bury = Callable[[Entry, str, str], None]  # entry, reason, detail

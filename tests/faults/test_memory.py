@@ -85,7 +85,7 @@ def test_a_page_of_three_million_costs_a_worker_little(make_group: Callable[...,
     group = make_group()
     due = now() + 240_000
     feed(group, range(number), lambda _: due)
-    scheduler = group.start().up(150)
+    scheduler = group.start().up(230)
     assert now() < due, "the book was built before they are due"
     wheels = {pid: psutil.Process(pid) for pid in scheduler.wheels().values()}
     before = {pid: wheel.memory_info().rss for pid, wheel in wheels.items()}

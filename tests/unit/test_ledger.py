@@ -64,6 +64,15 @@ def test_two_pages_from_before_its_tombstone_do_not_bring_it_back(ledger: Ledger
         assert not ledger.alive(row(ledger))
 
 
+@pytest.mark.parametrize(("offset", "left"), [(PAGE + 1, 1), (PAGE + 2, 0)])
+def test_a_page_that_knows_all_that_was_read_leaves_nothing_to_remember(ledger: Ledger, offset: int, left: int) -> None:
+    for number in range(2):
+        take(ledger, record(PAGE + number, b"k%d" % number, b"v", schedule()))
+    ledger.turn(offset)
+    assert (len(ledger) > 0) == (left > 0)
+    assert (ledger.state(b"k1") is not None) == (left > 0)
+
+
 def test_a_later_page_that_has_it_adrift_does_not_bring_it_back(ledger: Ledger) -> None:
     ledger.fired(row(ledger))
     ledger.turn(PAGE)

@@ -105,17 +105,17 @@ class Listener(StreamingQueryListener):
             self._run = str(event.runId)
             self._progress.running = True
 
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 (Spark's name)
         progress = event.progress
         if str(progress.runId) != self._run:
             return
         behind = sum(_behind(source.endOffset, source.latestOffset) for source in progress.sources)
         self._progress.took(progress.numInputRows, progress.processedRowsPerSecond, progress.batchDuration, behind)
 
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 (Spark's name)
         pass
 
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 (Spark's name)
         if str(event.runId) == self._run:
             self._progress.ended(event.exception)
 

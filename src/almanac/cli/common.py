@@ -54,7 +54,7 @@ def command(*offered: str) -> Callable[[Callable[..., None]], Callable[..., None
             _guarded(lambda: function(_settings(arguments), **values), debug)
 
         parameters = [*own, *(_option(name) for name in names), _DEBUG]
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # functions have it
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return run
 

@@ -69,7 +69,7 @@ def ls(
 @common.command("schedules_topics")
 def explain(
     settings: Settings,
-    id: Annotated[str, typer.Argument(help="The schedule's id.", show_default=False)],  # noqa: A002
+    id: Annotated[str, typer.Argument(help="The schedule's id.", show_default=False)],  # noqa: A002 (users see it)
     tz: Zone = None,
     as_json: common.Json = False,
 ) -> None:

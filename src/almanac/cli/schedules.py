@@ -39,7 +39,7 @@ def schedule(
     value: Annotated[str | None, typer.Option(help="The message's value.")] = None,
     value_file: Annotated[str | None, typer.Option(help="A file with the message's value; - is stdin.")] = None,
     header: Annotated[list[str] | None, typer.Option(help="A header, name=value; may be repeated.")] = None,
-    id: Annotated[str | None, typer.Option(help="The schedule's id; the same id again updates it.")] = None,  # noqa: A002
+    id: Annotated[str | None, typer.Option(help="The schedule's id; the same id again updates it.")] = None,  # noqa: A002 (users see it)
     schedules_topic: common.SchedulesTopic = None,
     tz: Annotated[str | None, typer.Option(help="Time zone of --at.", show_default="this machine's")] = None,
     past: Annotated[bool, typer.Option("--past", help="Allow a time that has passed.")] = False,
@@ -97,7 +97,7 @@ def schedule(
 @common.command("schedules_topics", "partitioner")
 def cancel(
     settings: Settings,
-    id: Annotated[str, typer.Argument(help="The schedule's id.", show_default=False)],  # noqa: A002
+    id: Annotated[str, typer.Argument(help="The schedule's id.", show_default=False)],  # noqa: A002 (users see it)
     schedules_topic: common.SchedulesTopic = None,
     as_json: common.Json = False,
 ) -> None:
