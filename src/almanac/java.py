@@ -16,6 +16,16 @@ OLDEST, NEWEST = 17, 21  # what Spark 4.1 supports
 
 START_TIMEOUT_S = 30.0
 
+# By default C2 compiles what has run a few thousand times: on two cores it takes ten seconds of the first minute under
+# load, for code that is lukewarm at most. Ten times the usual thresholds leave it what is hot: a new broker writes a
+# third more, a new Spark merges a fifth more, and later neither writes less.
+PATIENT_COMPILER = [
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Java:

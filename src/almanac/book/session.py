@@ -101,7 +101,7 @@ def session(settings: Settings, wheels: int, jars: Iterable[Path], options: Iter
         spark = spark.config(key, value)
     spark = spark.config("spark.driver.memory", settings.spark_driver_memory)
     # All of it from the start: what the process takes does not depend on how much is pending.
-    heap = [f"-Xms{settings.spark_driver_memory}", "-XX:+AlwaysPreTouch", *_TRIM]
+    heap = [f"-Xms{settings.spark_driver_memory}", "-XX:+AlwaysPreTouch", *_TRIM, *java.PATIENT_COMPILER]
     spark = spark.config("spark.driver.extraJavaOptions", " ".join(f'"{option}"' for option in (*heap, *options)))
     spark = spark.config("spark.task.maxFailures", str(TASK_FAILURES))
     spark = spark.config("spark.ui.enabled", str(settings.spark_ui).lower())

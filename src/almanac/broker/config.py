@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from almanac import java
+
 NODE_ID = 1
 
 _LOG4J = Path(__file__).with_name("log4j2.properties")
@@ -46,6 +48,7 @@ def java_options(config: Config) -> list[str]:
         f"-Xmx{config.heap_mb}m",
         "-XX:+UseG1GC",
         "-XX:MaxGCPauseMillis=20",
+        *java.PATIENT_COMPILER,
         "-XX:+ExitOnOutOfMemoryError",
         "-Djava.awt.headless=true",
         f"-Dlog4j2.configurationFile={_LOG4J}",
