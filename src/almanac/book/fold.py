@@ -24,6 +24,8 @@ WORD, OFFSET = -1, -2
 
 HEADERS = "array<struct<name:string,value:binary>>"
 
+FUTURE = "almanac: a record of the future"  # the error of a fold that meets one
+
 
 def by_partition(offsets: Offsets, missing: int) -> str:
     """An SQL expression that looks the row's (topic, partition) up in a literal."""
@@ -123,7 +125,7 @@ def halts(said: DataFrame) -> dict[Partition, int]:
 
 
 def fold(said: DataFrame, complete: Offsets) -> DataFrame:
-    """One row per key, and one per garbage record or disposal.
+    """One row per key, and one per garbage record or disposal. Fails (`FUTURE`) where it meets a record of the future.
 
     A repeat of a version below `complete` is no word: the book knows already whether that version is pending.
     """
@@ -134,7 +136,8 @@ def fold(said: DataFrame, complete: Offsets) -> DataFrame:
         f"""explode(CASE kind WHEN 'G' THEN array({WORD}L, offset) WHEN 'D' THEN array({WORD}L, disposes)
                               ELSE array({WORD}L) END) AS slot""",
     ).selectExpr(
-        "topic", "partition", "slot", "offset", "kind", "kill", "version",
+        "topic", "partition", "slot", "offset", "kill", "version",
+        f"if(kind = 'H', raise_error('{FUTURE}'), kind) AS kind",
         f"if(slot = {WORD}, coalesce(key, X''), key) AS key", "xxhash64(coalesce(key, X''), partition, slot) AS hash",
         # of two records with one version (a schedule and its repeat) the first counts: it is the original
         f"""CASE WHEN {word} THEN named_struct('version', version, 'early', -offset)

@@ -127,9 +127,6 @@ class Book:
         Returns the partitions that halt at a record of the future: they are taken up to it and no further.
         """
         halted: dict[fold.Partition, int] = {}
-        if decoder.halts != decoders.NOTHING:
-            unread = heard(records).where(_unread(self.offsets(), ends))
-            halted = fold.halts(fold.say(unread, decoder, topic_ids))
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 # rule 10: the offsets are read again before each attempt
@@ -138,6 +135,11 @@ class Book:
                 )
                 return halted
             except PySparkException as error:
+                if fold.FUTURE in str(error) and not halted:
+                    # Rare: so it is looked for when it was met, not before every batch.
+                    unread = heard(records).where(_unread(self.offsets(), ends))
+                    halted = fold.halts(fold.say(unread, decoder, topic_ids))
+                    continue
                 if attempt == ATTEMPTS or not _conflict(error):
                     raise
                 log.info("another writer was faster on the book, attempt %d: %s", attempt, errors.brief(error))
