@@ -4,7 +4,7 @@ import os
 import time
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -22,13 +22,15 @@ class Arrivals:
     """The messages of a topic from now on. Committed ones only: so each is delivered once."""
 
     def __init__(self, topic: str) -> None:
-        admin = AdminClient(KAFKA)
-        if admin.list_topics(topic, timeout=10).topics[topic].error is not None:
-            admin.create_topics([NewTopic(topic, 1)])[topic].result(10)
+        try:
+            AdminClient(KAFKA).create_topics([NewTopic(topic, 1)])[topic].result(10)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
         self._consumer = Consumer({**KAFKA, "group.id": "examples", "isolation.level": "read_committed"})
-        partitions = [
-            TopicPartition(topic, number) for number in admin.list_topics(topic, timeout=10).topics[topic].partitions
-        ]
+        while not (numbers := self._consumer.list_topics(topic, timeout=10).topics[topic].partitions):
+            time.sleep(0.1)  # a topic that was just made
+        partitions = [TopicPartition(topic, number) for number in numbers]
         for each in partitions:
             _, each.offset = self._consumer.get_watermark_offsets(each, timeout=10)
         self._consumer.assign(partitions)

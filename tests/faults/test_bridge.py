@@ -15,6 +15,8 @@ from almanac.broker import Broker
 from almanac.client import Message, timers
 from almanac.inbox import KafkaInbox
 
+pytestmark = pytest.mark.long  # the duties themselves: integration/test_duties
+
 COUNT = 20_000
 BAD = 1_000  # every so many
 MANY_YEARS = datetime(2099, 1, 1, tzinfo=UTC)
@@ -113,7 +115,6 @@ def _numbers(got: list[Got]) -> Counter[int]:
     return Counter(int(each.value) for each in got if each.value and each.value.isdigit())
 
 
-@pytest.mark.long
 def test_each_second_comes_once_though_worker_and_scheduler_are_replaced(group: Group, scheduler: Scheduler) -> None:
     works(scheduler, "oscillator", "ticking")
     with group.read(f"{group.name}-oscillator") as reading:

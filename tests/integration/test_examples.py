@@ -15,6 +15,8 @@ from waiting import until
 
 from almanac.broker import ports
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.stem != "arrivals")
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")

@@ -327,6 +327,7 @@ def test_killed_at_a_commit_and_run_again(
     assert (waiting[b"id0"].value, waiting[b"id99"].value) == (b"video 1000", b"video 1099")
 
 
+@pytest.mark.long
 def test_a_process_that_is_killed_and_run_again(place: Place, write: Callable[..., None], tmp_path: Path) -> None:
     number = 30_000
     write(*(sky_json(f"id{n}", n, place.peer) for n in range(number)))

@@ -20,6 +20,8 @@ from almanac.broker import Broker
 from almanac.cli import app
 from almanac.record import Headers
 
+pytestmark = pytest.mark.long  # what each format delivers: test_behaviour
+
 NOON = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
 HALTS = 2  # the partition that a record of the future goes to
 assert zlib.crc32(b"together") % 4 != HALTS

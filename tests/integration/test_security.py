@@ -71,6 +71,7 @@ def shows(text: str, password: str) -> bool:
     return bare.sub("", password) in bare.sub("", text)
 
 
+@pytest.mark.long  # the command line reads the same file: test_cli
 @pytest.mark.timeout(300)
 def test_wheels_and_book_work_and_nothing_tells_the_password(
     sasl_broker: Broker, environ: dict[str, str], target: str, tmp_path: Path

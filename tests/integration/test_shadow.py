@@ -6,6 +6,7 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
 from applications import almanac
 from confluent_kafka import IsolationLevel, Producer
 from confluent_kafka.admin import AdminClient
@@ -17,6 +18,7 @@ from almanac.broker import Broker
 from almanac.client import Message
 
 
+@pytest.mark.long
 def test_a_shadow_writes_nothing(broker: Broker, admin: AdminClient, make_topic: MakeTopic, tmp_path: Path) -> None:
     name = f"s{uuid.uuid4().hex[:8]}"
     peer, target = make_topic("peer", 2, {"cleanup.policy": "compact"}), make_topic("target", 1)

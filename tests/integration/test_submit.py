@@ -48,6 +48,7 @@ def submitted(environ: dict[str, str], folder: Path, master: str, arguments: Seq
     return Application(command, environ, folder)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_it_fires_stops_in_order_and_names_its_jobs(
     broker: Broker, environ: dict[str, str], make_topic: MakeTopic, tmp_path: Path
