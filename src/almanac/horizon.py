@@ -20,6 +20,7 @@ class Horizon:
         self._until = 0
         self._missing_from = NEVER  # words due from here on may be neither in the page nor in memory
         self._eras: list[tuple[Positions, int]] = []  # up to these positions, this horizon was in force
+        self._page: Positions = {}  # where the page in use ends: what was said before is in it, and not in memory
 
     def keeps(self, due: int, now: int) -> bool:
         """Is a live word that is due then kept? What is due soon always is: pages may be late."""
@@ -27,6 +28,8 @@ class Horizon:
 
     def known_before(self, offsets: Positions) -> int:
         """The due time before which every live word since `offsets` is in memory."""
+        if any(offsets.get(source, 0) < position for source, position in self._page.items()):
+            return -1  # of a book that was built again
         known = self._until
         for positions, until in reversed(self._eras):
             if all(offsets.get(source, 0) >= position for source, position in positions.items()):
@@ -42,14 +45,16 @@ class Horizon:
         """Is it time to read what is missing?"""
         return now + self._keep // 4 >= self._missing_from
 
-    def turn(self, positions: Positions, page_end: int, known: int) -> None:
-        """A page takes over from the one in use at these positions."""
+    def turn(self, positions: Positions, offsets: Positions, page_end: int, known: int) -> None:
+        """A page with these offsets takes over from the one in use at these positions."""
+        self._page = offsets
         self._eras = [*self._eras[1 - ERAS :], (positions, self._until)]
         self._missing_from = known if known < page_end else NEVER
         self._until = max(self._until, page_end + self._keep)
 
     def begin(self, offsets: Positions, page_end: int) -> None:
         """A page is all there is; the log is read from its offsets on."""
+        self._page = offsets
         self._eras = [(offsets, -1)]
         self._missing_from = NEVER
         self._until = max(self._until, page_end + self._keep)

@@ -376,7 +376,7 @@ class Wheel:
         agenda.keep(lambda entry: not entry.paged and entry.ledger.alive(entry))
         self._chores.turn()
         self._ward.turn()
-        self._horizon.turn(self._positions(), page.horizon, known)
+        self._horizon.turn(self._positions(), page.offsets, page.horizon, known)
         self._use(page, agenda)
 
     def _reopen(self, page: Opened) -> None:

@@ -102,6 +102,19 @@ def test_a_page_that_begins_before_what_was_read_is_no_reason_to_forget_rows() -
     assert rig.kafka.fired() == [b"a"]
 
 
+def test_a_page_that_begins_before_the_one_in_use_fires_nothing_again() -> None:
+    rig = Rig()
+    wheel = rig.wheel(rig.page()).begin()
+    for number in range(3):
+        rig.kafka.schedule(b"k%d" % number, START + 1_000, b"%d" % number)
+    wheel.run_for(2_000)
+    wheel.claims.say(ports.Turn(rig.page()))  # knows that they are over, so the wheel need not
+    wheel.run_for(1_000)
+    wheel.claims.say(ports.Turn(rig.page({(TOPIC, 0): 2})))  # of a book that was built again, and has read two of them
+    wheel.run_for(1_000)
+    assert rig.kafka.fired() == [b"0", b"1", b"2"]
+
+
 def test_what_waits_for_a_dead_target_is_not_lost_with_the_answer_who_leads_it(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig()
     wheel = rig.wheel(rig.page()).begin()
