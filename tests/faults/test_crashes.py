@@ -44,6 +44,7 @@ def test_a_killed_scheduler_leaves_nothing_running_and_goes_on_where_it_was(grou
     traffic.settle(again)
 
 
+@pytest.mark.long  # a later owner: also in test_runner
 def test_a_scheduler_that_was_replaced_while_it_was_stopped_fires_nothing_and_ends(
     group: Group, scheduler: Scheduler
 ) -> None:

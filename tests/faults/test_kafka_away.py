@@ -46,13 +46,14 @@ def _return(broker: Broker, how: str) -> None:
         os.kill(broker.pid, signal.SIGCONT)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("how", "seconds"),
     [
         ("frozen", 20),
-        pytest.param("stopped", 20, marks=pytest.mark.long),
-        pytest.param("frozen", 600, marks=[pytest.mark.long, pytest.mark.timeout(900)]),
-        pytest.param("stopped", 600, marks=[pytest.mark.long, pytest.mark.timeout(900)]),
+        ("stopped", 20),
+        pytest.param("frozen", 600, marks=pytest.mark.timeout(900)),
+        pytest.param("stopped", 600, marks=pytest.mark.timeout(900)),
     ],
 )
 def test_kafka_away(how: str, seconds: int, own_broker: Broker, group: Group, scheduler: Scheduler) -> None:

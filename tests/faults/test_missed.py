@@ -12,9 +12,8 @@ from almanac.broker import Broker
 LATE_MS = 2_000
 
 
-@pytest.mark.parametrize(
-    "missed", [20_000, pytest.param(1_000_000, marks=[pytest.mark.long, pytest.mark.timeout(400)])]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("missed", [20_000, pytest.param(1_000_000, marks=pytest.mark.timeout(400))])
 def test_missed_ones_drain_in_order_beside_live_ones(missed: int, broker: Broker, tmp_path: Path) -> None:
     with Group(broker.bootstrap_servers, tmp_path) as group:
         since = now() - 600_000

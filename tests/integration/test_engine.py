@@ -226,7 +226,7 @@ def test_a_target_that_is_not_there_yet_is_made_by_the_broker(group: Group) -> N
 @pytest.mark.parametrize(
     ("turns", "per_second"),
     [
-        pytest.param(3, 200, id="3 turns"),
+        pytest.param(3, 200, id="3 turns", marks=pytest.mark.long),
         pytest.param(20, 1_300, id="20 turns", marks=[pytest.mark.long, pytest.mark.timeout(400)]),
     ],
 )
