@@ -22,8 +22,9 @@ class Arrivals:
     """The messages of a topic from now on. Committed ones only: so each is delivered once."""
 
     def __init__(self, topic: str) -> None:
+        admin = AdminClient(KAFKA)
         try:
-            AdminClient(KAFKA).create_topics([NewTopic(topic, 1)])[topic].result(10)
+            admin.create_topics([NewTopic(topic, 1)])[topic].result(10)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
