@@ -347,6 +347,7 @@ class Wheel:
                 self._coming = coming
         if pages and self._coming is not None and self._reaches(self._coming):
             coming, self._coming = self._coming, None
+            self._tell_if_late(coming)
             known = self._horizon.known_before(coming.offsets)
             if coming.horizon <= known or self._horizon.can_wait(known, self._clock.now()):
                 self._turn(coming, known)
@@ -354,6 +355,12 @@ class Wheel:
                 self._read_again(coming)
         elif pages and self._page is not None and self._horizon.is_near(self._clock.now()):
             self._read_again(self._page)
+
+    def _tell_if_late(self, page: Opened) -> None:
+        late = 0 if self._page is None else self._clock.now() - self._page.horizon
+        if late > 0:  # what only the book knew could not be fired meanwhile
+            text = "page %d comes %.1f s after the end of the one before: if that repeats, the book needs longer than a page;"
+            log.warning(text + " raise PAGE_LENGTH", page.number, late / 1000)
 
     def _read_again(self, page: Opened) -> None:
         log.info("page %d reaches further than what was kept; reading the tail again", page.number)

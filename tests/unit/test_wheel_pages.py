@@ -57,6 +57,19 @@ def test_what_comes_live_and_is_due_soon_fires_in_time_though_no_page_comes_any_
     assert [record.timestamp - due for record in rig.kafka.read("target")] == [0]
 
 
+def test_a_page_that_comes_too_late_is_told_with_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig()
+    wheel = rig.wheel(rig.page()).begin()
+    turn(rig, wheel, 2)
+    wheel.run_for(100)
+    assert not caplog.records
+    wheel.run_for(3 * PAGE)
+    turn(rig, wheel, 1)
+    wheel.run_for(100)
+    assert "page 4 comes 600.1 s after the end of the one before" in caplog.text
+    assert "raise PAGE_LENGTH" in caplog.text
+
+
 def test_pages_of_a_book_that_is_behind_cost_no_second_reading_until_it_is_needed() -> None:
     rig = Rig()
     wheel = rig.wheel(rig.page()).begin()
