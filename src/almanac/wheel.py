@@ -359,8 +359,8 @@ class Wheel:
     def _tell_if_late(self, page: Opened) -> None:
         late = 0 if self._page is None else self._clock.now() - self._page.horizon
         if late > 0:  # what only the book knew could not be fired meanwhile
-            text = "page %d comes %.1f s after the end of the one before: if that repeats, the book needs longer than a page;"
-            log.warning(text + " raise PAGE_LENGTH", page.number, late / 1000)
+            text = "page %d comes %.1f s after the end of the one before: if that repeats, raise PAGE_LENGTH"
+            log.warning(text, page.number, late / 1000)
 
     def _read_again(self, page: Opened) -> None:
         log.info("page %d reaches further than what was kept; reading the tail again", page.number)
