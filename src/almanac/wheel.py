@@ -31,7 +31,7 @@ from almanac.words import Garbage
 log = logging.getLogger("almanac.wheel")
 
 WINDOW = 2  # ms: what is due this close to each other is staged as one
-MISSED = 1_000  # ms behind: what is later than that drains beside the live ones, not before them
+MISSED = 1_000  # ms behind: from here on the missed ones drain beside the live ones, not before them
 PREPARE = 10_000  # ms ahead that rows of a page are decoded in idle time
 REPORT = 1_000  # ms between reports
 DRAIN = 200  # full polls in a row
@@ -219,7 +219,7 @@ class Wheel:
             if self._missed.next_due() is None:
                 self._missed = None
         elif due is not None and due < now - MISSED:
-            self._split(now - MISSED)
+            self._split(now)
             return self._gather(now)
         if due is not None and due <= now:
             batch += self._live.take(now, limit - len(batch))
@@ -227,14 +227,14 @@ class Wheel:
             batch = self._live.take(due + WINDOW, limit)
         return self._bounded(self._judged(batch, now))
 
-    def _split(self, due: int) -> None:
+    def _split(self, now: int) -> None:
         # What was missed drains in due order beside the live ones, half of each transaction: see _gather.
         cursor = self._live.cursor
-        cursor.bound(due)
+        cursor.bound(now)
         page = self._page.page if self._page else Page()
-        self._missed = Lane(self._live.agenda.split(due), cursor)
+        self._missed = Lane(self._live.agenda.split(now), cursor)
         self._live.agenda.keep(lambda entry: not entry.paged)  # given back; the new cursor reads them again
-        self._live = Lane(self._live.agenda, page.cursor(self.ledgers, self._chores.bury, due))
+        self._live = Lane(self._live.agenda, page.cursor(self.ledgers, self._chores.bury, now))
 
     def _judged(self, batch: list[Entry], now: int) -> list[Entry]:
         floor, all_well = when.floor(now, self._options.since_delta), self._ward.empty
