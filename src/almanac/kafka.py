@@ -82,9 +82,11 @@ def _client(settings: Settings, section: dict[str, str], ours: dict[str, Any], o
         "client.id": settings.group_id,
         "error_cb": _report,
         "logger": log,
-        # when Kafka comes back nobody should wait for the client's patience (10 s and 60 s by default)
+        # When Kafka comes back nobody should wait for the client's patience (10 s and 60 s by default), nor for the
+        # answer to a greeting that was lost in the queue of a broker which did not accept connections (10 s).
         "reconnect.backoff.max.ms": 1_000,
         "socket.timeout.ms": 10_000,
+        "api.version.request.timeout.ms": 2_500,
     }
     named = {key if key.endswith("_cb") or key == "logger" else key.replace("_", "."): over[key] for key in over}
     servers = {"bootstrap.servers": settings.bootstrap_servers}
