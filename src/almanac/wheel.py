@@ -34,6 +34,7 @@ WINDOW = 2  # ms: what is due this close to each other is staged as one
 MISSED = 1_000  # ms behind: from here on the missed ones drain beside the live ones, not before them
 PREPARE = 10_000  # ms ahead that rows of a page are decoded in idle time
 REPORT = 1_000  # ms between reports
+FRESH = 50  # ms for which what was read is the whole truth
 DRAIN = 200  # full polls in a row
 SAY_AGAIN = 30_000  # ms after which the log is told once more why the wheel waits
 
@@ -94,6 +95,7 @@ class Wheel:
             lambda entries: self._live.give_back(entries), self._committed,
         )  # fmt: skip
         self._pulse = Pulse(self.ledgers, tail, clock)
+        self._polled = -1e18
         self._reported = -1e18
         self._trouble: str | None = None
         self._said: tuple[str, str | None, float] = ("", None, 0.0)  # and when
@@ -169,7 +171,7 @@ class Wheel:
         if self._chores.do() or self._ward.release(now):
             self._poll(0)
             return
-        batch = self._gather(now)
+        batch = self._fresh(self._gather(now))
         if batch:
             self._fire(batch)
             self._poll(0)
@@ -181,14 +183,22 @@ class Wheel:
         wait = 0.1 if due is None else min(0.1, max(0.0, (due - self._options.ahead - self._clock.now()) / 1000))
         self._poll(wait)
 
+    def _fresh(self, batch: list[Entry]) -> list[Entry]:
+        """What of it still stands. To turn a page or to read its rows takes a while, and a cancel may have come."""
+        if not batch or self._clock.monotonic() - self._polled < FRESH:
+            return batch
+        self._poll(0)
+        return [entry for entry in batch if entry.ledger.alive(entry)]
+
     def _poll(self, seconds: float) -> None:
         """Reads what has come, all of it: what is fired next must not be judged by an old view."""
         for _ in range(DRAIN):
             found = self._tail.poll(seconds)
             self._take(found)
             if len(found) < ports.FULL:
-                return
+                break
             seconds = 0
+        self._polled = self._clock.monotonic()
 
     def _take(self, found: Sequence[Record | ports.End]) -> None:
         staged, keep = self._staged, self._keep

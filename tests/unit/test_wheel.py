@@ -262,10 +262,13 @@ def test_a_fenced_wheel_fires_nothing_and_sees_why() -> None:
     old.run_for(500)
     new = rig.wheel().begin()
     new.run_for(1_000)
+    rig.kafka.schedule(b"b", due(2_000), b"again")
     with pytest.raises(ports.Fenced):
         old.run_for(2_000)
     assert old.wheel.take_over() is not None
     assert rig.kafka.fired() == [b"once"]
+    new.run_for(1_000)
+    assert rig.kafka.fired() == [b"once", b"again"]
 
 
 @pytest.mark.rule(12)

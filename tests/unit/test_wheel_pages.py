@@ -105,6 +105,29 @@ def test_one_that_is_due_at_once_does_not_double_the_staged_ones_of_the_page() -
     assert sorted(map(bytes, filter(None, rig.kafka.fired()))) == [b"at once", b"page0", b"page1", b"page2"]
 
 
+@pytest.mark.rule(12)
+def test_a_cancel_that_comes_while_rows_are_read_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    rig.kafka.schedule(b"a", START + 5_000, b"cancelled")
+    rig.kafka.schedule(b"b", START + 5_000, b"b")
+    rig.kafka.schedule(b"c", START + 5_000, b"old")
+    wheel = rig.wheel(rig.page()).begin()
+    gather = wheel.wheel._gather
+
+    def slow(now: int) -> list[ledger.Entry]:
+        batch = gather(now)
+        if batch:
+            rig.clock.time += 3_000
+            rig.kafka.cancel(b"a")
+            rig.kafka.schedule(b"c", START + 9_000, b"new")
+            monkeypatch.undo()
+        return batch
+
+    monkeypatch.setattr(wheel.wheel, "_gather", slow)
+    wheel.run_for(20_000)
+    assert sorted(map(bytes, filter(None, rig.kafka.fired()))) == [b"b", b"new"]
+
+
 def test_a_page_that_begins_before_what_was_read_is_no_reason_to_forget_rows() -> None:
     rig = Rig()
     rig.kafka.schedule(b"a", START + 20_000, b"a")
