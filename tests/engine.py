@@ -37,7 +37,9 @@ UP_S = 120.0  # a start, on a machine that does other things too
 END_S = 10.0  # SIGTERM to the end
 PARTITIONS = 4
 # A test's own clients add no delay when Kafka comes back.
-QUICK: ClientSettings = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500, "log_level": 0}
+QUICK: ClientSettings = {
+    "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500, "api.version.request.timeout.ms": 2_500, "log_level": 0,
+}  # fmt: skip
 
 Source = tuple[str, int]
 
