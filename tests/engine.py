@@ -38,8 +38,11 @@ END_S = 10.0  # SIGTERM to the end
 PARTITIONS = 4
 # A test's own clients add no delay when Kafka comes back.
 QUICK: ClientSettings = {
-    "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500, "api.version.request.timeout.ms": 2_500, "log_level": 0,
-}  # fmt: skip
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 500,
+    "api.version.request.timeout.ms": 2_500,
+    "log_level": 0,
+}
 
 Source = tuple[str, int]
 
