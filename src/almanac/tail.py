@@ -32,6 +32,7 @@ class KafkaTail:
                 fetch_min_bytes=1,
                 queued_max_messages_kbytes=16_384,
                 queued_min_messages=20_000,
+                fetch_queue_backoff_ms=20,  # a full queue is emptied soon; after a second (the default) cancels wait
             )
         )
         self._admin = AdminClient(kafka.admin(settings))
