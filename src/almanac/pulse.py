@@ -6,7 +6,8 @@ from almanac import ports
 from almanac.clock import Clock
 from almanac.ledger import Ledger
 
-STALLED = 5_000  # ms that the tail of a partition may be behind
+STALLED = 2_500  # ms that the tail of a partition may be behind: a cancel that is older is heeded
+HANGING = 5_000  # ms that somebody's transaction may be open
 CHECK = 200  # ms between looks
 
 
@@ -38,7 +39,7 @@ class Pulse:
     def hanging(self) -> list[list[str | int]]:
         """Partitions on which somebody's transaction has been open for long."""
         now = self._clock.monotonic()
-        return [[topic, partition] for (topic, partition), since in self._hanging.items() if now - since > STALLED]
+        return [[topic, partition] for (topic, partition), since in self._hanging.items() if now - since > HANGING]
 
     def _ask(self, now: float) -> None:
         stable = self._tail.stable()
@@ -59,5 +60,5 @@ class Pulse:
     def _stalled(self, now: float) -> str | None:
         for source, ledger in self._ledgers.items():
             if not ledger.halted and now - self.shown.get(source, -1e18) > STALLED:
-                return f"{source[0]}/{source[1]} was not read to its end for {STALLED // 1000} s"
+                return f"{source[0]}/{source[1]} was not read to its end for {STALLED / 1000:g} s"
         return None
