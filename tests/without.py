@@ -83,6 +83,7 @@ def _staged_messages_go_out_whatever_is_said(patch: pytest.MonkeyPatch) -> None:
 
 def _fire_on_a_stalled_tail(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(pulse.Pulse, "_stalled", lambda self, now: None)
+    patch.setattr(wheel.Wheel, "_fresh", lambda self, batch: batch)
 
 
 WITHOUT: dict[int, Patch] = {
