@@ -30,9 +30,10 @@ class KafkaTail:
                 group_id=f"{settings.group_id}-wheel",
                 fetch_wait_max_ms=fetch_wait_ms,
                 fetch_min_bytes=1,
-                queued_max_messages_kbytes=16_384,
-                queued_min_messages=20_000,
-                fetch_queue_backoff_ms=20,  # a full queue is emptied soon; after a second (the default) cancels wait
+                # A short queue, and it is filled again soon: after a second (the default) cancels would wait.
+                queued_max_messages_kbytes=8_192,
+                queued_min_messages=5_000,
+                fetch_queue_backoff_ms=20,
             )
         )
         self._admin = AdminClient(kafka.admin(settings))
