@@ -6,7 +6,7 @@ from almanac import ports
 from almanac.clock import Clock
 from almanac.ledger import Ledger
 
-STALLED = 2_500  # ms that the tail of a partition may be behind: a cancel that is older is heeded
+STALLED = 2_500  # ms that the tail of a partition may be behind: it hides cancels for as long
 HANGING = 5_000  # ms that somebody's transaction may be open
 CHECK = 200  # ms between looks
 
