@@ -9,7 +9,7 @@ import pytest
 from engine import Group, Scheduler, now
 from waiting import until
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]  # a deleted book: also in test_crashes
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]  # a deleted book: also in test_crashes
 
 HOUR_MS = 3_600_000
 
