@@ -20,7 +20,7 @@ def figures(application: Application) -> dict[str, object]:
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_burst_from_the_book(tmp_path: Path) -> None:
-    arguments = ["--from-book", "--count", "2000", "--lead", "45", "--page-length", "4", "--shards", "1"]
+    arguments = ["--from-book", "--count", "2000", "--lead", "90", "--page-length", "4", "--shards", "1"]
     with almanac({}, tmp_path, "bench", "burst", "--up", *arguments, "--json") as bench:
         run = figures(bench)
     assert "restarting the scheduler" in bench.text
