@@ -64,7 +64,7 @@ def _serve(runner: Runner, stop: threading.Event, check: Callable[[], None], spa
     finally:
         errors_to.end()  # what is said from here on, people must see
         _say("Stopping")
-        _not_longer_than(STOP_SECONDS, _exit_code(sys.exc_info()[1] or runner.failure))
+        _not_longer_than(STOP_SECONDS, sys.exc_info()[1] or runner.failure)
         runner.close()
         _say("Stopped")
     if runner.failure is not None:
@@ -126,12 +126,14 @@ def _stopped_by_signal() -> threading.Event:
     return stop
 
 
-def _not_longer_than(seconds: float, code: int) -> None:
+def _not_longer_than(seconds: float, failure: BaseException | None) -> None:
     """Whatever hangs while stopping, nothing is left running; nothing is lost by that either."""
 
     def end() -> None:
         _say(f"Stopped: what had not ended after {seconds:g} s was killed")
-        _end_now(code)
+        if failure is not None:  # nobody else will say it any more
+            print(f"almanac: {failure}", file=sys.stderr, flush=True)
+        _end_now(_exit_code(failure))
 
     timer = threading.Timer(seconds, end)
     timer.daemon = True
