@@ -41,6 +41,7 @@ QUICK: ClientSettings = {
     "reconnect.backoff.ms": 50,
     "reconnect.backoff.max.ms": 500,
     "api.version.request.timeout.ms": 2_500,
+    "socket.timeout.ms": 10_000,
     "log_level": 0,
 }
 
