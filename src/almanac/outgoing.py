@@ -59,12 +59,17 @@ def _named_due(due: int) -> tuple[str, bytes | None]:
     return "almanac-due-ms", b"%d" % due
 
 
-def tombstone(entry: Entry) -> Outgoing:
-    """Rule 2: to the partition the schedule came from; rule 3: it acknowledges one version."""
+def tombstone(entry: Entry, reason: str | None = None) -> Outgoing:
+    """Rule 2: to the partition the schedule came from; rule 3: it acknowledges one version.
+
+    `reason`: it was not fired but buried.
+    """
     ledger, record, form = entry.ledger, entry.record, entry.schedule.form
     headers: Headers = [(words.ACKS, b"%d" % entry.version), ledger.signature]
     if form is not None:
         headers = form.tombstone(record) + headers
+    if reason is not None:
+        headers.append((words.REASON, reason.encode()))
     return _new(Outgoing, (ledger.topic, ledger.partition, record.key, None, headers, 0))
 
 
@@ -89,7 +94,7 @@ def repeat(ledger: Ledger, key: bytes, what: Entry | int) -> Outgoing:
 def dead_letter(record: Record, version: int, reason: str, detail: str, topic: str, stub: bool = False) -> Outgoing:
     """The record as it was, and why it was not delivered. A stub (rule 9) holds coordinates and reason only."""
     notes: Headers = [
-        ("almanac-reason", reason.encode()),
+        (words.REASON, reason.encode()),
         ("almanac-detail", detail.encode()),
         ("almanac-source", b"%s/%d/%d" % (record.topic.encode(), record.partition, version)),
         ("almanac-source-timestamp", b"%d" % record.timestamp),
