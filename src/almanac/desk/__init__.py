@@ -146,7 +146,7 @@ class Desk:
     # Acts. Each goes to the audit log with `who`.
 
     def create(self, new: New, who: str) -> Row:
-        """Writes a schedule; returns when Kafka has it. An id that is pending is replaced, where it is, unless `if_absent`.
+        """Writes a schedule; returns when Kafka has it. A pending id is replaced, where it is, unless `if_absent`.
 
         Raises Exists, Refused, Ambiguous.
         """
@@ -154,11 +154,11 @@ class Desk:
 
     def update(
         self,
-        id: bytes,
+        id: bytes,  # noqa: A002
         change: Change,
         who: str,
         topic: str | None = None,
-        partition: int | None = None,  # noqa: A002
+        partition: int | None = None,
     ) -> Row:
         """Writes a pending schedule once more, changed, to its partition. Raises NotFound, Ambiguous, Refused."""
         raise NotImplementedError

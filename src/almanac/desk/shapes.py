@@ -59,7 +59,6 @@ class Found(Generic[T]):
     rows: list[T]
     cursor: str | None  # for the next page; None: this was the last
     total: int | None = None  # where it was asked for
-    exact: bool = True  # False: the log has said more since the book was written than can be laid over it
 
 
 @dataclass(frozen=True, kw_only=True)
