@@ -4,7 +4,7 @@
     heard.follow(starts, topic_ids, stops)   # starts: where the book ends; returns when all up to `stops` is read
     with heard.held() as said:               # key -> Heard; laid over the book it is what is pending now
         ...
-    with heard.watch(key) as watch:          # every record of one key, from now on
+    with heard.watch([key]) as watch:        # every record of these keys, from now on
         watch.until(lambda: ..., 5.0)
 
 It reads the log only while somebody has asked within the last minutes: nobody pays for a tail that nobody looks at. What
@@ -18,7 +18,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -79,7 +79,7 @@ class Event(NamedTuple):
 
 
 class Watch:
-    """Every record of one key since the watch began."""
+    """Every record of some keys since the watch began."""
 
     def __init__(self, live: Live) -> None:
         self.events: list[Event] = []
@@ -91,12 +91,18 @@ class Watch:
         with self._live.changed:
             return self._live.changed.wait_for(lambda: self.broken or enough(), seconds) and not self.broken
 
-    def acknowledged(self, version: int) -> Event | None:
+    def acknowledged(self, source: Source, version: int) -> Event | None:
         """The tombstone of ours by which that version is over, if it has come."""
         for event in self.events:
-            if isinstance(event.said, words.Kill) and _acks(event.record, event.said) and event.said.version >= version:
-                return event
+            if event.record[:2] == source and isinstance(event.said, words.Kill) and event.said.version >= version:
+                if _acks(event.record, event.said):
+                    return event
         return None
+
+    def newest(self, source: Source, before: int) -> int:
+        """The highest version said there before that offset; -1: none."""
+        said = [event.said for event in self.events if event.record[:2] == source]
+        return max((each.version for each in said if isinstance(each, words.Word) and each.version < before), default=-1)
 
 
 class Live:
@@ -109,8 +115,6 @@ class Live:
         self.changed = threading.Condition(threading.RLock())
         self._heard: dict[Key, Heard] = {}
         self.alive: dict[Key, words.Word] = {}  # of these, what is pending; read it while held
-        self.touched: set[Key] = set()  # keys heard of since who uses this cleared it; read it while held
-        self.epoch = 0  # grows when all is forgotten
         self._watches: dict[Key, list[Watch]] = {}
         self._base: dict[Source, int] = {}  # where reading began
         self._positions: dict[Source, int] = {}
@@ -158,20 +162,22 @@ class Live:
             yield self._heard
 
     @contextmanager
-    def watch(self, key: Key) -> Iterator[Watch]:
-        """Hears every record of that key while the block lasts; `follow` must have been called before."""
+    def watch(self, keys: Sequence[Key]) -> Iterator[Watch]:
+        """Hears every record of these keys while the block lasts; `follow` must have been called before."""
         watch = Watch(self)
         with self.changed:
             watch.broken = self._reading is None
             self._asked = time.monotonic()
-            self._watches.setdefault(key, []).append(watch)
+            for key in keys:
+                self._watches.setdefault(key, []).append(watch)
         try:
             yield watch
         finally:
             with self.changed:
-                self._watches[key].remove(watch)
-                if not self._watches[key]:
-                    del self._watches[key]
+                for key in keys:
+                    self._watches[key].remove(watch)
+                    if not self._watches[key]:
+                        del self._watches[key]
 
     def close(self) -> None:
         """Reads no more."""
@@ -210,9 +216,7 @@ class Live:
         self._stop.set()
         self._reading = None
         self._heard, self.alive, self._halted = {}, {}, set()
-        self.touched.clear()
         self._books.clear()
-        self.epoch += 1
         for watches in self._watches.values():
             for watch in watches:
                 watch.broken = True
@@ -300,7 +304,6 @@ class Live:
         if heard is None:
             heard = self._heard[key] = Heard()
         heard.last = record.offset
-        self.touched.add(key)
         if isinstance(said, words.Kill):
             word = heard.word
             if _acks(record, said):

@@ -111,10 +111,11 @@ class Firing:
     """What became of a fire-now.
 
     fired       it was delivered
+    buried      it became a dead letter, `detail` says why
     waiting     it is in the log with due = now, and no wheel has fired it within the time-out (paused? no scheduler?)
     """
 
-    answer: Literal["fired", "waiting"]
+    answer: Literal["fired", "buried", "waiting"]
     row: Row
     fired_at: int | None = None
     detail: str = ""

@@ -112,15 +112,26 @@ class Sight:
 
     # What is pending
 
-    def find(self, id: bytes) -> list[Row]:  # noqa: A002
-        """All that is pending under the id."""
+    def keys(self, id: bytes) -> list[Key]:  # noqa: A002
+        """Wherever the id may be; for a watch. The tail is read from here on."""
+        return [(*source, id) for source in self.look().starts]
+
+    def find(self, id: bytes) -> list[read.Pending]:  # noqa: A002
+        """All that is pending under the id, as it was written."""
         view = self.look()
         found = view.book.find(id) if view.book is not None else []
         with self.live.held() as heard:
             rows = [row for row in found if not _over(heard, row)]
             keys = [(*source, id) for source in view.starts]
             rows += [_pending(key, w) for key in keys if (w := self.live.alive.get(key)) and view.news(key, w)]
-        return [self.row(row) for row in sorted(rows, key=lambda row: (row.topic, row.partition))]
+        return sorted(rows, key=lambda row: (row.topic, row.partition))
+
+    def heard_of(self, id: bytes) -> list[tuple[Key, Heard]]:  # noqa: A002
+        """What the tail says of the id."""
+        with self._lock:
+            places = [(*source, id) for source in self._sources]
+        with self.live.held() as heard:
+            return [(key, heard[key]) for key in places if key in heard]
 
     def list(self, query: Query) -> Found[Row]:
         """A page. One row more is asked for, to know whether there is a next page."""
@@ -240,13 +251,17 @@ class Sight:
                 counts[come[0] // length * length, come[1]] += 1
         return [Count(start=start, target=name, number=n) for (start, name), n in sorted(counts.items()) if n]
 
-    def row(self, row: read.Pending) -> Row:
-        """As people see it."""
+    def original(self, row: read.Pending) -> tuple[Record, formats.Schedule | None]:
+        """The record as its user wrote it, and what it says; None: it was read with other settings."""
         record = Record(row.topic, row.partition, row.version, row.timestamp, row.id, row.value, row.headers)
         try:
-            schedule: formats.Schedule | None = self._forms[row.topic].decode(record)
-        except (formats.Invalid, formats.Incompatible):  # read by a newer version, or with other settings
-            schedule = None
+            return record, self._forms[row.topic].decode(record)
+        except (formats.Invalid, formats.Incompatible):
+            return record, None
+
+    def row(self, row: read.Pending) -> Row:
+        """As people see it."""
+        _, schedule = self.original(row)
         hide = self._settings.hide_payloads
         value = schedule.value if schedule is not None else row.value
         return Row(
