@@ -8,8 +8,8 @@ What Go prints, and therefore this:
 * `value` is a []byte: standard base64 with padding, null for a null value, "" for an empty one.
 * `epoch` and `timestamp` are whole seconds. (A due time in milliseconds is rounded up, as the peer knows none.)
 * `target-key` is text: a schedule without one has "".
-* Text is escaped as Go does: < > & and U+2028, U+2029 as \\u...., \\n \\r \\t \\b \\f in short, other control characters as
-  \\u00..; a byte that is not UTF-8 as \\ufffd, each on its own. Everything else as it is.
+* Text is escaped as Go does: < > & and U+2028, U+2029 as \\u...., \\n \\r \\t \\b \\f in short, other control
+  characters as \\u00..; a byte that is not UTF-8 as \\ufffd, each on its own. Everything else as it is.
 * No schedules: []. Theirs come in any order, ours by due time.
 
 Different on purpose: the peer answers with all it has in memory; here it is the next `MOST`, as there may be millions.
