@@ -56,4 +56,3 @@ def count(
     ]
     ((number,),) = book.columns(f"SELECT count(*) AS n FROM book WHERE {' AND '.join(where)}")
     return int(number)
-

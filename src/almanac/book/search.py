@@ -318,7 +318,11 @@ def _edge(files: list[_File], least: int | None, most: int | None, backwards: bo
         if total < ENOUGH:
             continue
         edge = before.greatest + 1 if backwards else before.least
-        if edge > (file.least if backwards else -1) and (least is None or edge > least) and (most is None or edge < most):
+        if (
+            edge > (file.least if backwards else -1)
+            and (least is None or edge > least)
+            and (most is None or edge < most)
+        ):
             return edge
     return None
 
