@@ -1,11 +1,11 @@
-"""Rows of the book without their payloads, and how many there are: what the live tail is laid over for counts."""
+"""Rows of the book without their payloads: what the live tail is laid over where many are counted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from almanac.book import read, search
+from almanac.book import read
 
 _COLUMNS = "topic, partition, key, version, due, target"
 
@@ -36,23 +36,3 @@ def of(book: read.Reader, ids: Iterable[bytes]) -> list[Glance]:
 def _glances(book: read.Reader, where: str) -> list[Glance]:
     columns = book.columns(f"SELECT {_COLUMNS} FROM book WHERE pending AND {where}")
     return list(map(Glance._make, zip(*columns, strict=True)))
-
-
-def count(
-    book: read.Reader,
-    *,
-    id_part: bytes | None = None,
-    target: str | None = None,
-    topic: str | None = None,
-    due_from: int | None = None,
-    due_to: int | None = None,
-) -> int:
-    """How many of the book match."""
-    where = [
-        "pending",
-        *search.matches("key", id_part),
-        *search.equals(target=target, topic=topic),
-        *search.between("due", due_from, due_to),
-    ]
-    ((number,),) = book.columns(f"SELECT count(*) AS n FROM book WHERE {' AND '.join(where)}")
-    return int(number)
