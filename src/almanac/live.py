@@ -283,8 +283,7 @@ class Live:
             elif source not in self._halted:
                 self._hear(source, each)
                 self._positions[source] = each.offset + 1
-        if told:
-            self.changed.notify_all()
+        self.changed.notify_all()
 
     def _hear(self, source: Source, record: Record) -> None:
         said = words.read(record, self._forms[record.topic], self._topic_ids[record.topic])
