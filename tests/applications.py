@@ -29,7 +29,7 @@ class Application:
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str], folder: Path) -> None:
         self._process = subprocess.Popen(
-            command, env={**os.environ, **environ}, cwd=folder, text=True, stdin=subprocess.DEVNULL,
+            command, env={**os.environ, "SERVER_ADDR": "", "METRICS_HTTP_ADDR": "", **environ}, cwd=folder, text=True, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         self.lines: list[str] = []
