@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tails import ID, SOURCE, TOPIC, cancel, schedule, take, tombstone
 
 from almanac import live, ports, words
 from almanac.record import Headers, Record
 from almanac.settings import Settings
-
-TOPIC, ID = "schedules", "topic-id"
-SOURCE = (TOPIC, 0)
-
-
-def schedule(offset: int, key: bytes, due: int = 1) -> Record:
-    headers: Headers = [("scheduler-epoch", b"%d" % due), ("scheduler-target-topic", b"target")]
-    return Record(TOPIC, 0, offset, 1000, key, b"payload", headers)
-
-
-def cancel(offset: int, key: bytes) -> Record:
-    return Record(TOPIC, 0, offset, 1000, key, None, [])
-
-
-def tombstone(offset: int, key: bytes, version: int, reason: bytes | None = None) -> Record:
-    headers = words.acknowledgement(version, ID)
-    if reason is not None:
-        headers = [*headers, (live.REASON, reason)]
-    return Record(TOPIC, 0, offset, 2000, key, None, headers)
 
 
 @dataclass
@@ -61,12 +42,6 @@ def listening(base: int, log: list[Record]) -> live.Live:
     made._topic_ids = {TOPIC: ID}
     take(made, [record for record in log if record.offset >= base])
     return made
-
-
-def take(made: live.Live, told: Sequence[Record | ports.End]) -> None:
-    """As its thread does."""
-    with made.changed:
-        made._take(list(told))
 
 
 @st.composite

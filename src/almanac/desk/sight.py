@@ -157,6 +157,7 @@ class Sight:
         rows = rows[: query.limit]
         last = search.cursor(rows[-1]) if rows else end
         cursor = _write_cursor(last, query.sort) if more and last is not None else None
+        rows = _filled(view, rows, booked)
         total = self._total(view, query, part, due_from, due_to) if query.total else None
         return Found(rows=[self.row(row) for row in rows], cursor=cursor, total=total)
 
@@ -174,7 +175,7 @@ class Sight:
         while len(found) < wanted:
             rows = view.book.search(
                 id_part=part, target=query.target, topic=query.topic, due_from=due_from, due_to=due_to,
-                sort=query.sort, after=after, limit=size,
+                sort=query.sort, after=after, limit=size, payloads=False,
             )  # fmt: skip
             with self.live.held() as heard:
                 found += [row for row in rows if not _over(heard, row)]
@@ -345,6 +346,15 @@ class Sight:
 
 
 # Small things
+
+
+def _filled(view: View, rows: list[read.Pending], booked: list[read.Pending]) -> list[read.Pending]:
+    """With the payloads of those that come from the book."""
+    light = {(row.topic, row.partition, row.id, row.version) for row in booked}
+    wanted = [row for row in rows if (row.topic, row.partition, row.id, row.version) in light]
+    filled = view.book.filled(wanted) if view.book is not None else []
+    whole = {(row.topic, row.partition, row.id, row.version): row for row in filled}
+    return [whole.get((row.topic, row.partition, row.id, row.version), row) for row in rows]
 
 
 def _over(heard: dict[Key, Heard], row: read.Pending) -> bool:
