@@ -37,7 +37,7 @@ def folded(log: list[Record]) -> dict[bytes, int]:
 
 
 def listening(base: int, log: list[Record]) -> live.Live:
-    made = live.Live(Settings(schedules_topics=TOPIC))
+    made = live.Live(Settings.model_validate({"schedules_topics": TOPIC}))
     made._base = made._positions = {SOURCE: base}
     made._topic_ids = {TOPIC: ID}
     take(made, [record for record in log if record.offset >= base])

@@ -60,7 +60,7 @@ class World:
                 self.pending[key] = schedule(offset, key, due, chance.choice(["mails", "videos"]))
                 log.append(self.pending[key])
         _write(folder / "book", list(booked.values()))
-        self.sight = sight.Sight(Settings(schedules_topics=TOPIC, book_location=str(folder)))
+        self.sight = sight.Sight(Settings.model_validate({"schedules_topics": TOPIC, "book_location": str(folder)}))
         book = search.Shelf(str(folder)).book()
         self.view = sight.View(book, {SOURCE: end}, Front(book))
         heard = self.sight.live
