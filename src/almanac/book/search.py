@@ -156,6 +156,10 @@ class Book(read.Reader):
         found = [_light(row) for row in rows]
         return self._with_payloads(found) if payloads and found else found
 
+    def filled(self, rows: list[read.Pending]) -> list[read.Pending]:
+        """These rows of a search without payloads, with them."""
+        return self._with_payloads(rows) if rows else []
+
     def _with_payloads(self, rows: list[read.Pending]) -> list[read.Pending]:
         """In a second question: to read a million payloads takes longer than all the rest."""
         dues, versions = [row.due for row in rows], ", ".join(sorted({str(row.version) for row in rows}))
@@ -182,6 +186,20 @@ class Book(read.Reader):
             f"WHERE {' AND '.join(wanted)} GROUP BY 1, 2 ORDER BY 1, 2"
         )
         return [Count(**row) for row in rows]
+
+    def matching(
+        self,
+        *,
+        id_part: bytes | None = None,
+        target: str | None = None,
+        topic: str | None = None,
+        due_from: int | None = None,
+        due_to: int | None = None,
+    ) -> int:
+        """How many a search without a cursor and a limit would find."""
+        wanted = ["pending", *_matches("key", id_part), *_equals(target=target, topic=topic)]
+        wanted += _between("due", due_from, due_to)
+        return int(self._rows(f"SELECT count(*) AS n FROM book WHERE {' AND '.join(wanted)}")[0]["n"])
 
     def next_due(self) -> int | None:
         """When the next schedule is due (epoch ms); one that is overdue counts. None: nothing waits."""
