@@ -23,13 +23,15 @@ from almanac.broker import Broker
 START_S = 120
 STOP_S = 10  # what is promised
 
+ANY_PORT = {"METRICS_HTTP_ADDR": "127.0.0.1:0"}
+
 
 class Application:
     """A process whose lines are kept; ended, with its children, at the end of its `with` block."""
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str], folder: Path) -> None:
         self._process = subprocess.Popen(
-            command, env={**os.environ, **environ}, cwd=folder, text=True, stdin=subprocess.DEVNULL,
+            command, env={**os.environ, **ANY_PORT, **environ}, cwd=folder, text=True, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         self.lines: list[str] = []

@@ -361,6 +361,7 @@ class Group:
             "TOPIC_PARTITIONS": str(PARTITIONS),
             "BOOK_LOCATION": str(self.folder / "book"),
             "SHARDS": "2",
+            "METRICS_HTTP_ADDR": "127.0.0.1:0",
         }
         self.tell(**told)
         topics.ensure(self.admin, self.settings)

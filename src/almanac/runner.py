@@ -23,7 +23,7 @@ from confluent_kafka import IsolationLevel, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from almanac import errors, jars, kafka, keeper, ports, priority, shadow, shard, sink, states, tail, topics
+from almanac import errors, jars, kafka, keeper, ports, priority, shadow, shard, sink, states, tail, topics, totals
 from almanac.book import archive, pages, session
 from almanac.settings import Settings
 
@@ -54,6 +54,7 @@ class Runner:
     ) -> None:
         self.settings = settings = shadow.apart(settings) if settings.shadow else settings
         self.failure: BaseException | None = None
+        self.totals = totals.Totals()  # of all that its wheels report
         self._spark = spark
         self._own_session = spark is None
         self._progress = progress
@@ -137,6 +138,11 @@ class Runner:
         return dict(self._keeper.pending) if hasattr(self, "_keeper") else {}
 
     @property
+    def figures(self) -> keeper.Figures:
+        """The book and its pages in numbers."""
+        return self._keeper.figures() if hasattr(self, "_keeper") else keeper.Figures()
+
+    @property
     def shards(self) -> int:
         """How many wheels there are."""
         return self._shards
@@ -195,6 +201,7 @@ class Runner:
         name = self.settings.shard_topic
         partitions = self._of_each([name], topics.partition_counts)[name]
         ownership = shard.Ownership(self.settings, self._shards)
+        ownership.heard = self.totals.hear
         self._patiently(lambda: ownership.look(max(partitions, self._shards)))
         self._await_stable_ends(ownership)
         self._go_on()

@@ -21,7 +21,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -252,6 +252,7 @@ class Ownership:
         self.duties: dict[str, dict[str, Any]] = {}  # their last reports
         self._predecessors: dict[int, tuple[int, str]] = {}  # time and state of their last report
         self.replaced_by: str | None = None
+        self.heard: Callable[[int | str, dict[str, Any]], None] = lambda work, status: None  # each report, as it comes
 
     def look(self, partitions: int) -> None:
         """Begins to read, from a little before the end: a predecessor's last report tells whether it is alive."""
@@ -296,8 +297,11 @@ class Ownership:
                 self.replaced_by = value.get("who", "?")
             elif key == "status" and claim is not None and value.get("owner") == claim:
                 self.statuses[shard] = {**value, "reported": timestamp}
+                self.heard(shard, value)
             elif key.endswith("-status") and claim is not None and value.get("owner") == claim:
-                self.duties[key.removesuffix("-status")] = {**value, "reported": timestamp}
+                duty = key.removesuffix("-status")
+                self.duties[duty] = {**value, "reported": timestamp}
+                self.heard(duty, value)
             elif key == "status":
                 self._predecessors[shard] = (timestamp, value.get("state", "?"))
 
