@@ -39,6 +39,9 @@ EVENTS = {
 INVALID = "kafka_scheduler_invalid_schedule"
 # Dead letters that were never a schedule in force. The others were planned, and could not be delivered.
 NEVER_VALID = ("invalid", "outdated", "forbidden")
+# Shown from the beginning: an alert on an increase does not see a series that begins with its first one.
+REASONS = (*NEVER_VALID, "missed-too-old", "undeliverable")
+EVERYTHING = "*"  # the target's name where all of them are meant
 SILENT = "silent"
 STATES = ("starting", "fencing", "catching-up", "firing", "paused", "waiting", "stopped", "replaced", SILENT)
 
@@ -96,6 +99,7 @@ class Scheduler(Collector):
         yield from _pending(statuses, told.figures)
         yield from _book(told.figures, now)
         yield from _shards(statuses, told.shards, now)
+        yield from _controls(statuses)
         yield from _partitions(statuses)
         yield from _duties(duties, now)
         yield _gauge(
@@ -107,6 +111,7 @@ class Scheduler(Collector):
         labels = {"version": almanac.__version__, "group": settings.group_id, "shadow": str(settings.shadow).lower()}
         yield InfoMetricFamily("almanac", "The scheduler", value=labels)
         yield _gauge("almanac_shards", "Wheels that there should be; 0 while it starts", (), [((), told.shards)])
+        yield _gauge("almanac_page_length_seconds", "PAGE_LENGTH", (), [((), settings.page_length)])
 
     def _memory(self, statuses: Mapping[int, Mapping[str, Any]], duties: Mapping[str, Mapping[str, Any]]) -> Samples:
         with suppress(psutil.Error):
@@ -136,7 +141,8 @@ def _counters(counts: Counter[totals.Name], starts: Mapping[int | str, int]) -> 
     yield _counter("kafka_scheduler_event", "Events by type, as etf1's scheduler has them", ("type",),
                    [*events, ((INVALID,), invalid)])  # fmt: skip
     yield _counter("almanac_fired", "Messages fired, of the most frequent targets", ("target",), _by(counts, "targets"))
-    yield _counter("almanac_dead_letters", "Dead letters", ("reason",), _by(counts, "dead_letters"))
+    known = {("dead_letters", reason): 0 for reason in REASONS}
+    yield _counter("almanac_dead_letters", "Dead letters", ("reason",), _by({**known, **counts}, "dead_letters"))
     outcomes = [(("committed",), counts[("transactions",)]), (("aborted",), counts[("aborted",)])]
     yield _counter("almanac_transactions", "Transactions of the wheels", ("outcome",), outcomes)
     yield _counter("almanac_repeats", "Words that were written once more (rule 4)", (), [((), counts[("repeats",)])])
@@ -214,6 +220,22 @@ def _shards(statuses: Mapping[int, Mapping[str, Any]], shards: int, now: float) 
                  [((target,), number) for target, number in sorted(set_apart.items())])  # fmt: skip
 
 
+def _controls(statuses: Mapping[int, Mapping[str, Any]]) -> Iterator[Metric]:
+    """As the wheels have heard them."""
+    paused, caps = {EVERYTHING: 0.0}, {}
+    for status in statuses.values():
+        told = status.get("controls") or {}
+        paused.update(dict.fromkeys(told.get("paused_targets", ()), 1.0))
+        paused[EVERYTHING] = max(paused[EVERYTHING], float(told.get("paused", False)))
+        caps.update(told.get("target_per_second", {}))
+        if told.get("missed_per_second") is not None:
+            caps[EVERYTHING] = told["missed_per_second"]
+    yield _gauge("almanac_paused", f"1: nothing is fired to that target ({EVERYTHING}: at all)", ("target",),
+                 [((target,), value) for target, value in sorted(paused.items())])  # fmt: skip
+    yield _gauge("almanac_cap_per_second", f"Fires a second at most ({EVERYTHING}: of missed ones)", ("target",),
+                 [((target,), value) for target, value in sorted(caps.items())])  # fmt: skip
+
+
 def _partitions(statuses: Mapping[int, Mapping[str, Any]]) -> Iterator[Metric]:
     positions, states, hanging, halted = [], [], [], []
     for status in statuses.values():
@@ -263,7 +285,7 @@ def _work(work: int | str) -> str:
     return work if isinstance(work, str) else f"wheel-{work}"
 
 
-def _by(counts: Counter[totals.Name], field: str) -> Samples:
+def _by(counts: Mapping[totals.Name, int], field: str) -> Samples:
     return [((name[1],), number) for name, number in sorted(counts.items()) if name[0] == field]
 
 
