@@ -23,7 +23,23 @@ from confluent_kafka import IsolationLevel, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from almanac import errors, jars, kafka, keeper, ports, priority, shadow, shard, sink, states, tail, topics, totals
+from almanac import (
+    controls,
+    errors,
+    jars,
+    kafka,
+    keeper,
+    ports,
+    priority,
+    progress,
+    shadow,
+    shard,
+    sink,
+    states,
+    tail,
+    topics,
+    totals,
+)
 from almanac.book import archive, pages, session
 from almanac.settings import Settings
 
@@ -133,6 +149,11 @@ class Runner:
         return dict(self._ownership.duties) if self._ownership is not None else {}
 
     @property
+    def controls(self) -> controls.Controls:
+        """What people have told the wheels last: pauses, caps."""
+        return self._ownership.controls if self._ownership is not None else controls.Controls()
+
+    @property
     def pending_in_book(self) -> dict[int, int]:
         """How many schedules the book had when each page was made, by the page's number."""
         return dict(self._keeper.pending) if hasattr(self, "_keeper") else {}
@@ -201,7 +222,7 @@ class Runner:
         name = self.settings.shard_topic
         partitions = self._of_each([name], topics.partition_counts)[name]
         ownership = shard.Ownership(self.settings, self._shards)
-        ownership.heard = self.totals.hear
+        ownership.each_report = self.totals.hear
         self._patiently(lambda: ownership.look(max(partitions, self._shards)))
         self._await_stable_ends(ownership)
         self._go_on()
@@ -220,6 +241,8 @@ class Runner:
         self._spawn("topics", self._watch_topics)
         if self.settings.states_topics:
             self._spawn("states", self._tell_states)
+        if not self.settings.shadow:
+            self._spawn("progress", self._show_progress)
         self._progress("Wheels: taking over")
         begun = said = time.monotonic()
         book = False
@@ -309,6 +332,7 @@ class Runner:
             partitions=[s for s in self._sources if pages.shard_of(s[1], self._shards) == number],
             topic_ids=self._topic_ids,
             broker_max_bytes=topics.broker_max_bytes(self._admin),
+            shards=self._shards,
         )
         self._run(number, job)
 
@@ -364,6 +388,12 @@ class Runner:
                 self._stopping.wait(RETRY)
         if not isinstance(self.failure, Replaced):  # else the later owner tells
             _quietly(reporter.close)
+
+    def _show_progress(self) -> None:
+        shown = progress.Progress(self.settings)
+        while not self._stopping.wait(progress.INTERVAL):
+            shown.show(self.statuses.values())
+        shown.close()
 
     def _listen(self) -> None:
         while not self._stopping.is_set():

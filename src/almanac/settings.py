@@ -260,6 +260,17 @@ class Settings(BaseModel):
         "patterns of topic names such as alerts-*, separated by commas",
     )
 
+    targets_allow: Names = _field(
+        (),
+        "the only targets (patterns) that may be delivered to (unset: all); others end in the dead letters, forbidden",
+        "patterns of topic names such as orders-*, separated by commas",
+    )
+    targets_deny: Names = _field(
+        (),
+        "targets (patterns) that nothing is delivered to, whatever TARGETS_ALLOW says",
+        "patterns of topic names such as internal-*, separated by commas",
+    )
+
     shadow: bool = _field(
         False, "log what would be fired, and write nothing but the shadow's own shard topic", "true or false"
     )
@@ -422,7 +433,15 @@ class Settings(BaseModel):
 
     def commits_ahead(self, target: str) -> bool:
         """Whether messages for this topic are written before their due time and committed at it."""
-        return any(fnmatch.fnmatchcase(target, pattern) for pattern in self.commit_ahead_targets)
+        return _matches(target, self.commit_ahead_targets)
+
+    def forbids(self, target: str) -> str | None:
+        """Why nothing may be delivered to this topic; None if it may."""
+        if _matches(target, self.targets_deny):
+            return f"target {target} is among TARGETS_DENY ({', '.join(self.targets_deny)})"
+        if self.targets_allow and not _matches(target, self.targets_allow):
+            return f"target {target} is not among TARGETS_ALLOW ({', '.join(self.targets_allow)})"
+        return None
 
     # Loading and copies
 
@@ -453,6 +472,10 @@ class Settings(BaseModel):
 
 NAMES: Final = tuple(name for name in Settings.model_fields if name not in ("origins", "notes"))
 """The settings' names, in the order in which people read them."""
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _extra(name: str, part: str) -> Any:

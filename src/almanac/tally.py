@@ -3,11 +3,16 @@
 import bisect
 from collections import Counter
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from almanac.ledger import Entry
 
 BOUNDS = (1, 2, 5, 10, 15, 20, 30, 50, 75, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 60_000, 3_600_000)  # ms
+MISSED = 1_000  # ms late: from here on it counts as missed
+TARGETS = 100  # that a report names
+
+_target = attrgetter("schedule.target")
 
 
 class Tally:
@@ -19,7 +24,11 @@ class Tally:
         self.aborted = 0
         self.letters: Counter[str] = Counter()
         self.repeats = 0
+        self.targets: Counter[str] = Counter()
+        self.transaction = [0] * (len(BOUNDS) + 1)
+        self.transaction_sum = 0.0  # ms
         self.late = [0] * (len(BOUNDS) + 1)
+        self.late_sum = 0  # ms
         self.late_max = 0
         self._recent = [0] * (len(BOUNDS) + 1)
         self._recent_max = 0
@@ -27,6 +36,7 @@ class Tally:
     def add(self, entries: Sequence[Entry], now: int) -> None:
         """These were committed now. Neighbours mostly share their due time: counted by run."""
         self.fired += len(entries)
+        self.targets.update(map(_target, entries))
         run, due = 0, -1
         for entry in entries:
             if entry.due == due:
@@ -36,11 +46,17 @@ class Tally:
             run, due = 1, entry.due
         self._count(due, run, now)
 
+    def took(self, ms: float) -> None:
+        """A commit took that long."""
+        self.transaction[bisect.bisect_left(BOUNDS, ms)] += 1
+        self.transaction_sum += ms
+
     def _count(self, due: int, number: int, now: int) -> None:
         if number:
             late = max(0, now - due)
             at = bisect.bisect_left(BOUNDS, late)
             self.late[at] += number
+            self.late_sum += late * number
             self._recent[at] += number
             self.late_max = max(self.late_max, late)
             self._recent_max = max(self._recent_max, late)
@@ -51,11 +67,16 @@ class Tally:
         top, self._recent_max = self._recent_max, 0
         return {
             "fired": self.fired,
+            "missed_total": sum(self.late[bisect.bisect_right(BOUNDS, MISSED) :]),
+            "targets": dict(self.targets.most_common(TARGETS)),
             "transactions": self.transactions,
+            "transaction_ms": self.transaction,
+            "transaction_sum": round(self.transaction_sum),
             "aborted": self.aborted,
             "dead_letters": dict(self.letters),
             "repeats": self.repeats,
             "late": self.late,
+            "late_sum": self.late_sum,
             "late_max": self.late_max,
             "recent": recent,
             "recent_max": top,

@@ -44,6 +44,9 @@ class Totals:
                 if len(starts) == STARTS and start < min(starts):
                     return  # from long ago, and counted already
                 self._starts[work] += 1
+            for name, before in starts.get(start, {}).items():
+                if counts[name] < before and name[0] != "targets":  # it counts anew without a start: see above
+                    self._over[name] += before
             starts[start] = counts
             if len(starts) > STARTS:
                 self._end(starts.pop(min(starts)))
