@@ -45,7 +45,7 @@ class Totals:
                     return  # from long ago, and counted already
                 self._starts[work] += 1
             for name, before in starts.get(start, {}).items():
-                if counts[name] < before and name[0] != "targets":  # it counts anew without a start: see above
+                if counts[name] < before and name[0] != "targets":  # what goes back began anew
                     self._over[name] += before
             starts[start] = counts
             if len(starts) > STARTS:
