@@ -7,7 +7,7 @@
     with heard.watch([key]) as watch:        # every record of these keys, from now on
         watch.until(lambda: ..., 5.0)
 
-It reads the log only while somebody has asked within the last minutes: nobody pays for a tail that nobody looks at. What
+It reads the log only while somebody has asked within the last minutes: nobody pays for what nobody looks at. What
 a book knows that was in use for a while is dropped. To lay more over a book than it needs does no harm: versions and
 kills only ever grow (rule 3), so saying them twice changes nothing.
 """
@@ -91,18 +91,21 @@ class Watch:
         with self._live.changed:
             return self._live.changed.wait_for(lambda: self.broken or enough(), seconds) and not self.broken
 
-    def acknowledged(self, source: Source, version: int) -> Event | None:
-        """The tombstone of ours by which that version is over, if it has come."""
+    def acknowledged(self, source: Source, version: int, before: int = 1 << 62) -> Event | None:
+        """The tombstone of ours for that version (or a later one before that offset), if it has come."""
         for event in self.events:
-            if event.record[:2] == source and isinstance(event.said, words.Kill) and event.said.version >= version:
-                if _acks(event.record, event.said):
-                    return event
+            said = event.said
+            ours = isinstance(said, words.Kill) and event.record[:2] == source and _acks(event.record, said)
+            if ours and version <= said.version < before:
+                return event
         return None
 
     def newest(self, source: Source, before: int) -> int:
         """The highest version said there before that offset; -1: none."""
         said = [event.said for event in self.events if event.record[:2] == source]
-        return max((each.version for each in said if isinstance(each, words.Word) and each.version < before), default=-1)
+        return max(
+            (each.version for each in said if isinstance(each, words.Word) and each.version < before), default=-1
+        )
 
 
 class Live:
@@ -192,9 +195,7 @@ class Live:
     def _at(self, stops: Mapping[Source, int]) -> bool:
         return all(self._positions.get(s, 0) >= stop for s, stop in stops.items() if s not in self._halted)
 
-    def _goes_on(
-        self, starts: Mapping[Source, int], topic_ids: Mapping[str, str], stops: Mapping[Source, int]
-    ) -> bool:
+    def _goes_on(self, starts: Mapping[Source, int], topic_ids: Mapping[str, str], stops: Mapping[Source, int]) -> bool:
         return (
             self._reading is not None
             and self._error is None
@@ -290,10 +291,10 @@ class Live:
         if isinstance(said, words.Halt):
             self._halted.add(source)
             return
-        if isinstance(said, words.Word | words.Kill):
-            # A repeat of what the book has read: the book knows better whether it still counts.
-            if not (isinstance(said, words.Word) and said.ours and said.version < self._base[source]):
-                self._fold(key, record, said)
+        # A repeat of what the book has read: the book knows better whether it still counts.
+        known = isinstance(said, words.Word) and said.ours and said.version < self._base[source]
+        if isinstance(said, words.Word | words.Kill) and not known:
+            self._fold(key, record, said)
         if key in self._watches:
             event = Event(record, said, _reason(record))
             for watch in self._watches[key]:

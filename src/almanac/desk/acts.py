@@ -1,6 +1,6 @@
 """What people have done: create, update, cancel, fire now. Each ends in a record of a schedules topic.
 
-An update, a cancel and a fire-now go to the partition where the pending version is, whatever partitioner wrote it there.
+An update, a cancel and a fire-now go to the partition where the pending version is, whatever partitioner chose it.
 
 A certain cancel, in steps:
 
@@ -10,7 +10,7 @@ A certain cancel, in steps:
 4. Read the partition, committed records, up to its high watermark as it is after the answer. (Not the last stable
    offset: somebody's open transaction may hold it below a tombstone that is committed.) Not reached in time: unknown.
 5. Decide by what was read alone: a tombstone of ours that acknowledges the last version before O, and is no burial:
-   already-fired. None: cancelled, as `asks` shows that there never will be one.
+   already-fired. None: cancelled, as `asks` shows that there never will be one. (A version after O is another's.)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import time
 import uuid
 from typing import Any
 
-from almanac import asks
+from almanac import asks, words
 from almanac.audit import Audit
 from almanac.book import read
 from almanac.desk import records
@@ -40,7 +40,7 @@ class Acts:
 
     def create(self, new: New, who: str, act: str = "create") -> Row:
         """See Desk."""
-        id = new.id if new.id is not None else str(uuid.uuid4()).encode()  # noqa: A001
+        id = new.id if new.id is not None else str(uuid.uuid4()).encode()
         if not id:
             raise Refused("id", "", "must not be empty; leave it out to get a new one")
         topic = new.topic if new.topic is not None else self._settings.topics[0]
@@ -59,12 +59,12 @@ class Acts:
             place = here[0].partition if here else None
             return self._write(topic, id, draft, place, told)
 
-    def update(self, id: bytes, change: Change, who: str, topic: str | None, partition: int | None) -> Row:  # noqa: A002
+    def update(self, id: bytes, change: Change, who: str, topic: str | None, partition: int | None) -> Row:
         """See Desk."""
         with self._audit.act("move" if change.due is not None else "update", who, id=id) as told:
             return self._revise(self._one(id, topic, partition), change, told)
 
-    def cancel(self, id: bytes, who: str, topic: str | None, partition: int | None, timeout: float) -> Outcome:  # noqa: A002
+    def cancel(self, id: bytes, who: str, topic: str | None, partition: int | None, timeout: float) -> Outcome:
         """See Desk."""
         begun = time.monotonic()
         with self._audit.act("cancel", who, id=id) as told:
@@ -76,7 +76,7 @@ class Acts:
         took = int((time.monotonic() - begun) * 1000)
         return Outcome(**{**vars(outcome), "took": took})
 
-    def fire_now(self, id: bytes, who: str, topic: str | None, partition: int | None, timeout: float) -> Firing:  # noqa: A002
+    def fire_now(self, id: bytes, who: str, topic: str | None, partition: int | None, timeout: float) -> Firing:
         """See Desk."""
         end = time.monotonic() + timeout
         with self._audit.act("fire now", who, id=id) as told, self._sight.live.watch(self._sight.keys(id)) as watch:
@@ -96,18 +96,29 @@ class Acts:
 
     # Small steps
 
-    def pending(self, id: bytes, topic: str | None = None, partition: int | None = None) -> list[read.Pending]:  # noqa: A002
+    def pending(self, id: bytes, topic: str | None = None, partition: int | None = None) -> list[read.Pending]:
         """What is pending under the id, there."""
         found = self._sight.find(id)
         return [row for row in found if topic in (None, row.topic) and partition in (None, row.partition)]
 
-    def _one(self, id: bytes, topic: str | None, partition: int | None) -> read.Pending:  # noqa: A002
+    def _one(self, id: bytes, topic: str | None, partition: int | None) -> read.Pending:
         rows = self.pending(id, topic, partition)
         if not rows:
             raise NotFound("id", _text(id), "nothing is pending under it; it may have fired or been cancelled")
         if len(rows) > 1:
             raise _ambiguous(rows)
         return rows[0]
+
+    def send_again(self, word: words.Word, topic: str, due: int, who: str, letter: str) -> Row:
+        """Schedules the message of a dead letter once more, where it stood."""
+        id, partition = word.record.key or b"", word.record.partition
+        with self._audit.act("send again", who, id=id, letter=letter) as told:
+            rows = self.pending(id, topic, partition)
+            if rows:
+                place = f"{rows[0].topic}/{rows[0].partition}/{rows[0].version}"
+                raise Exists("id", _text(id), f"is pending at {place}: that one would be lost. Cancel or fire it first")
+            draft = records.revised(self._forms[topic], word.record, word.schedule, Change(due=due))
+            return self._write(topic, id, draft, partition, told)
 
     def _revise(self, row: read.Pending, change: Change, told: dict[str, Any]) -> Row:
         record, schedule = self._sight.original(row)
@@ -117,7 +128,12 @@ class Acts:
         return self._write(row.topic, row.id, draft, row.partition, told)
 
     def _write(
-        self, topic: str, id: bytes, draft: records.Draft, place: int | None, told: dict[str, Any]  # noqa: A002
+        self,
+        topic: str,
+        id: bytes,
+        draft: records.Draft,
+        place: int | None,
+        told: dict[str, Any],
     ) -> Row:
         partition, offset = self._pen.write(topic, id, draft.value, draft.headers, place)
         told.update(topic=topic, partition=partition, version=offset, target=draft.target, due=draft.due)
@@ -127,7 +143,7 @@ class Acts:
         )  # fmt: skip
         return self._sight.row(written)
 
-    def _cancel(self, id: bytes, topic: str | None, partition: int | None, end: float) -> Outcome:  # noqa: A002
+    def _cancel(self, id: bytes, topic: str | None, partition: int | None, end: float) -> Outcome:
         with self._sight.live.watch(self._sight.keys(id)) as watch:
             rows = self.pending(id, topic, partition)  # 1
             if len(rows) > 1:
@@ -154,14 +170,14 @@ class Acts:
         if not self._sight.live.at(stops, max(0.2, end - time.monotonic())) or watch.broken:  # 4
             return answer("unknown", f"the log could not be read to its end in time. {later}")
         last = max(row.version, watch.newest(source, before=offset))
-        over = watch.acknowledged(source, last)  # 5
+        over = watch.acknowledged(source, last, before=offset)  # 5
         if over is not None and over.reason is None:
             return answer("already-fired", "it fired before the cancel", last)
         if over is not None:
             return answer("cancelled", f"it was not delivered: it had become a dead letter ({over.reason})", last)
         return answer("cancelled", "it will not be delivered", last)
 
-    def _gone(self, id: bytes, topic: str | None, partition: int | None) -> Outcome:  # noqa: A002
+    def _gone(self, id: bytes, topic: str | None, partition: int | None) -> Outcome:
         """Nothing is pending. That its last version fired is said only if the tail has seen that."""
         for key, heard in self._sight.heard_of(id):
             if topic not in (None, key[0]) or partition not in (None, key[1]) or not heard.over:
@@ -181,5 +197,5 @@ def _ambiguous(rows: list[read.Pending]) -> Ambiguous:
     return Ambiguous("id", _text(rows[0].id), f"is pending in several places: {places}. Name the topic and partition")
 
 
-def _text(id: bytes) -> str:  # noqa: A002
+def _text(id: bytes) -> str:
     return id.decode(errors="backslashreplace")

@@ -37,7 +37,12 @@ class Pen:
             return self._producer
 
     def write(
-        self, topic: str, id: bytes, value: bytes | None, headers: Headers, partition: int | None = None  # noqa: A002
+        self,
+        topic: str,
+        id: bytes,
+        value: bytes | None,
+        headers: Headers,
+        partition: int | None = None,
     ) -> tuple[int, int]:
         """Partition and offset of the record. Raises Unsure, errors.AlmanacError."""
         producer, done = self.open(), threading.Event()
@@ -47,9 +52,9 @@ class Pen:
             answers.append((error, message))
             done.set()
 
-        place = {} if partition is None else {"partition": partition}
+        place = -1 if partition is None else partition
         try:
-            producer.produce(topic, value, id, headers=list(headers), on_delivery=told, **place)
+            producer.produce(topic, value, id, partition=place, headers=list(headers), on_delivery=told)
         except (KafkaException, BufferError) as error:
             raise errors.AlmanacError(f"{topic}: it was not sent: {errors.brief(error)}") from error
         shown = id.decode(errors="backslashreplace")
@@ -60,12 +65,12 @@ class Pen:
             waited += 0 if done.wait(0) else 0.02
         if not answers:
             raise Unsure(f"writing {shown} to {topic}: Kafka did not answer. It may be written or not")
-        error, message = answers[0]
-        if error is None:
+        refused, message = answers[0]
+        if refused is None:
             return message.partition() or 0, message.offset() or 0
-        if error.code() == KafkaError._MSG_TIMED_OUT:
-            raise Unsure(f"writing {shown} to {topic}: {error.str()}. It may be written or not")
-        raise kafka.explained(KafkaException(error), f"writing {shown} to {topic}")
+        if refused.code() == KafkaError._MSG_TIMED_OUT:
+            raise Unsure(f"writing {shown} to {topic}: {refused.str()}. It may be written or not")
+        raise kafka.explained(KafkaException(refused), f"writing {shown} to {topic}")
 
     def close(self) -> None:
         if self._producer is not None:

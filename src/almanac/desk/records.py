@@ -68,7 +68,7 @@ def cancel(form: formats.Format, record: Record) -> Headers:
     return [] if form.name == "auto" else form.null()
 
 
-def _built(form: str, id: bytes, due: int, content: client.Message) -> Draft:  # noqa: A002
+def _built(form: str, id: bytes, due: int, content: client.Message) -> Draft:
     try:
         if form == "karafka":
             due = client.message.seconds(due) * 1000  # it knows whole seconds only

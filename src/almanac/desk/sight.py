@@ -96,7 +96,7 @@ class Sight:
             self._topic_ids = topics.topic_ids(self._admin, names)
             self._sources = scan.partitions(self._admin, names)
             self._lows, highs = scan.bounds(self._admin, self._sources)
-            self._why = book and trust.distrust(
+            self._why = book if book is None else trust.distrust(
                 book, self._topic_ids, self._lows, highs,
                 topics.delete_retention_ms(self._admin, self._topic_ids), thorough=False,
             )  # fmt: skip
@@ -112,11 +112,11 @@ class Sight:
 
     # What is pending
 
-    def keys(self, id: bytes) -> list[Key]:  # noqa: A002
+    def keys(self, id: bytes) -> list[Key]:
         """Wherever the id may be; for a watch. The tail is read from here on."""
         return [(*source, id) for source in self.look().starts]
 
-    def find(self, id: bytes) -> list[read.Pending]:  # noqa: A002
+    def find(self, id: bytes) -> list[read.Pending]:
         """All that is pending under the id, as it was written."""
         view = self.look()
         found = view.book.find(id) if view.book is not None else []
@@ -126,14 +126,14 @@ class Sight:
             rows += [_pending(key, w) for key in keys if (w := self.live.alive.get(key)) and view.news(key, w)]
         return sorted(rows, key=lambda row: (row.topic, row.partition))
 
-    def heard_of(self, id: bytes) -> list[tuple[Key, Heard]]:  # noqa: A002
+    def heard_of(self, id: bytes) -> list[tuple[Key, Heard]]:
         """What the tail says of the id."""
         with self._lock:
             places = [(*source, id) for source in self._sources]
         with self.live.held() as heard:
             return [(key, heard[key]) for key in places if key in heard]
 
-    def list(self, query: Query) -> Found[Row]:
+    def page(self, query: Query) -> Found[Row]:
         """A page. One row more is asked for, to know whether there is a next page."""
         now = int(time.time() * 1000)
         due_from, due_to = _range(query, now)
@@ -195,6 +195,16 @@ class Sight:
             with self.live.held() as heard:
                 return max(due_from or 0, front.bound(heard))
 
+    def total(self) -> int:
+        """How many are pending, exactly."""
+        return self._total(self.look(), Query(), None, None, None)
+
+    def booked(self) -> dict[Source, int]:
+        """Up to where the book speaks; empty without one that is to be trusted."""
+        with self._lock:
+            view = self._current()
+        return view.starts if view.book is not None else {}
+
     def _total(self, view: View, query: Query, part: bytes | None, due_from: int | None, due_to: int | None) -> int:
         number = 0
         if view.book is not None:
@@ -206,9 +216,7 @@ class Sight:
             number += come is not None and _fits(key, come[1], come[0], query, part, due_from, due_to)
         return number
 
-    def _corrections(
-        self, view: View
-    ) -> list[tuple[Key, tuple[int, str] | None, tuple[int, str] | None]]:
+    def _corrections(self, view: View) -> list[tuple[Key, tuple[int, str] | None, tuple[int, str] | None]]:
         """By key: due time and target of what the book has and is over, and of what came."""
         now = int(time.time() * 1000)
         with self._fronts:
@@ -314,9 +322,16 @@ class Sight:
                 due, target = glance.due, glance.target
             found.append(
                 FiredRow(
-                    id=key[2], topic=key[0], partition=key[1], version=over.version, target=target, due=due,
-                    fired_at=over.at, lateness=None if due is None else over.at - due, outcome=over.reason or "fired",
-                )  # fmt: skip
+                    id=key[2],
+                    topic=key[0],
+                    partition=key[1],
+                    version=over.version,
+                    target=target,
+                    due=due,
+                    fired_at=over.at,
+                    lateness=None if due is None else over.at - due,
+                    outcome=over.reason or "fired",
+                )
             )
         return found
 
