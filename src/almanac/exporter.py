@@ -24,8 +24,8 @@ PATIENCE = 10.0  # seconds that a client may take to say what it wants
 class Exporter:
     """Listens from the moment it is made; `close` ends it."""
 
-    def __init__(self, settings: Settings, registry: CollectorRegistry) -> None:
-        self._server = _bound(settings, settings.metrics_address)
+    def __init__(self, address: Address, registry: CollectorRegistry) -> None:
+        self._server = _bound(address)
         self._server.set_app(_only_metrics(make_wsgi_app(registry)))
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.1,), name="almanac metrics", daemon=True
@@ -80,9 +80,14 @@ class _Handler(WSGIRequestHandler):
         log.debug(format, *args)
 
 
-def _bound(settings: Settings, address: Address) -> _Server:
+def serve(settings: Settings, registry: CollectorRegistry) -> Exporter | None:
+    """Serves them as the settings say; None if they say not to."""
+    return None if settings.metrics_address is None else Exporter(settings.metrics_address, registry)
+
+
+def _bound(address: Address) -> _Server:
     host = address.host or ("::" if socket.has_dualstack_ipv6() else "0.0.0.0")
-    given = f"METRICS_HTTP_ADDR={settings.metrics_http_addr!r}"
+    given = f"METRICS_HTTP_ADDR={f'[{address.host}]' if ':' in address.host else address.host}:{address.port}"
     try:
         family = socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM)[0][0]
         kind = type("_Server", (_Server,), {"address_family": family})
@@ -91,7 +96,7 @@ def _bound(settings: Settings, address: Address) -> _Server:
         if error.errno == errno.EADDRINUSE:
             raise errors.PortTaken(
                 f"{given}: somebody listens on port {address.port} already, maybe another scheduler on this machine. "
-                "Give this one another METRICS_HTTP_ADDR, such as :8011, or :0 for any free port"
+                "Give this one another METRICS_HTTP_ADDR, such as 127.0.0.1:8011, or an empty one for no metrics"
             ) from None
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
         raise errors.UsageError(f"{given}: cannot listen there: {reason}. Name an address of this machine") from None

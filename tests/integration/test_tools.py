@@ -177,7 +177,7 @@ def test_a_port_that_is_taken_is_told(environment: dict[str, str], tmp_path: Pat
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
     assert ended.returncode == 4
-    assert f"almanac: METRICS_HTTP_ADDR='{place}': somebody listens on port" in ended.stderr
+    assert f"almanac: METRICS_HTTP_ADDR={place}: somebody listens on port" in ended.stderr
     assert "Spark" not in ended.stdout, "at once, not after Spark was started"
 
 

@@ -151,10 +151,16 @@ def get(url: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
+def serve(address: str) -> exporter.Exporter:
+    told = Told(metrics_http_addr=address)
+    served = exporter.serve(told.settings, metrics.registry(told))
+    assert served is not None
+    return served
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1:0", ":0"])
 def test_served_and_ended(address: str) -> None:
-    told = Told(metrics_http_addr=address)
-    with exporter.Exporter(told.settings, metrics.registry(told)) as served:
+    with serve(address) as served:
         assert re.fullmatch(r"http://(127\.0\.0\.1|localhost):\d+/metrics", served.url)
         status, text = get(f"http://127.0.0.1:{served.port}/metrics")
         assert status == 200
@@ -163,20 +169,22 @@ def test_served_and_ended(address: str) -> None:
         port = served.port
     with pytest.raises(OSError, match="refused"), socket.create_connection(("127.0.0.1", port), 5):
         pass
-    again = Told(metrics_http_addr=f"127.0.0.1:{port}")
-    exporter.Exporter(again.settings, metrics.registry(again)).close()
+    serve(f"127.0.0.1:{port}").close()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", ""])
 def test_a_port_that_is_taken(host: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"{host}:{taken.getsockname()[1]}"
-        told = Told(metrics_http_addr=address)
-        with pytest.raises(errors.PortTaken, match=rf"METRICS_HTTP_ADDR='{address}'.*another METRICS_HTTP_ADDR"):
-            exporter.Exporter(told.settings, metrics.registry(told))
+        with pytest.raises(errors.PortTaken, match=rf"METRICS_HTTP_ADDR={address}: .*another METRICS_HTTP_ADDR"):
+            serve(address)
 
 
 def test_an_address_that_is_not_this_machines() -> None:
-    told = Told(metrics_http_addr="192.0.2.1:8001")
-    with pytest.raises(errors.UsageError, match=r"METRICS_HTTP_ADDR='192\.0\.2\.1:8001': cannot listen there"):
-        exporter.Exporter(told.settings, metrics.registry(told))
+    with pytest.raises(errors.UsageError, match=r"METRICS_HTTP_ADDR=192\.0\.2\.1:8001: cannot listen there"):
+        serve("192.0.2.1:8001")
+
+
+def test_none_where_none_are_wanted() -> None:
+    told = Told(metrics_http_addr="")
+    assert exporter.serve(told.settings, metrics.registry(told)) is None
