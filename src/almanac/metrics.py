@@ -141,7 +141,7 @@ def _counters(counts: Counter[totals.Name], starts: Mapping[int | str, int]) -> 
     yield _counter("kafka_scheduler_event", "Events by type, as etf1's scheduler has them", ("type",),
                    [*events, ((INVALID,), invalid)])  # fmt: skip
     yield _counter("almanac_fired", "Messages fired, of the most frequent targets", ("target",), _by(counts, "targets"))
-    known = {("dead_letters", reason): 0 for reason in REASONS}
+    known: dict[totals.Name, int] = {("dead_letters", reason): 0 for reason in REASONS}
     yield _counter("almanac_dead_letters", "Dead letters", ("reason",), _by({**known, **counts}, "dead_letters"))
     outcomes = [(("committed",), counts[("transactions",)]), (("aborted",), counts[("aborted",)])]
     yield _counter("almanac_transactions", "Transactions of the wheels", ("outcome",), outcomes)

@@ -373,8 +373,6 @@ class Settings(BaseModel):
             problems.append(("bridge_topic", self.bridge_topic, f"must be {allowed('bridge_topic')}"))
         if self.api_token and len(self.api_token) < 16:
             problems.append(("api_token", passthrough.MASK, f"must be {allowed('api_token')}"))
-        if self.retention_days == 0:
-            problems.append(("retention_days", "0", "must be -1 or 1 to 36500 days"))
         problems += (
             (field, "0", f"must be {allowed(field)}")
             for field in ("retention_days", "fired_retention_days")

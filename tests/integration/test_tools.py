@@ -42,8 +42,8 @@ def scheduler(group: Group) -> Scheduler:
 
 def address(scheduler: Scheduler, what: str) -> str:
     """Where it says that it serves it."""
-    found = until(lambda: re.search(rf"^{what}: (http\S+)", scheduler.output, re.MULTILINE), 30, f"it serves {what}")
-    return found[1]
+    said = until(lambda: re.findall(rf"^{what}: (http\S+)", scheduler.output, re.MULTILINE), 30, f"it serves {what}")
+    return str(said[0])
 
 
 @pytest.fixture(scope="module")

@@ -15,11 +15,15 @@ from almanac.settings import Settings
 if TYPE_CHECKING:
     from almanac import desk
 
-Zone = Annotated[str | None, typer.Option(help="Time zone of what is shown, and of times given.", show_default="this machine's")]
+Zone = Annotated[
+    str | None, typer.Option(help="Time zone of what is shown, and of times given.", show_default="this machine's")
+]
 Id = Annotated[str, typer.Argument(help="The schedule's id.", show_default=False)]
 IdPart = Annotated[str | None, typer.Option("--id", help="Only ids with this in them.")]
 Target = Annotated[str | None, typer.Option(help="Only for this target topic.")]
-From = Annotated[str | None, typer.Option("--from", help="Only due from then on: a time as --at of `schedule` takes it, or -2h.")]
+From = Annotated[
+    str | None, typer.Option("--from", help="Only due from then on: a time as --at of `schedule` takes it, or -2h.")
+]
 To = Annotated[str | None, typer.Option("--to", help="Only due before then.")]
 Since = Annotated[str | None, typer.Option(help="Only from then on, such as -1h.")]
 Until = Annotated[str | None, typer.Option(help="Only before then.")]
@@ -56,7 +60,7 @@ def ls(
     zone, now = when.zone(tz), datetime.now(UTC)
     query = desk.Query(
         id_part=id, target=target, topic=schedules_topic, due_from=_moment(due_from, now, zone),
-        due_to=_moment(due_to, now, zone), sort=cast("desk.Sort", sort), limit=min(limit, PAGE),
+        due_to=_moment(due_to, now, zone), sort=cast("Literal['due', '-due', 'id']", sort), limit=min(limit, PAGE),
     )  # fmt: skip
     rows: list[desk.Row] = []
     with reach.at(settings, api) as counter:
@@ -123,7 +127,10 @@ def _show(row: desk.Row, zone: tzinfo, now: int, form: str) -> None:
             ("due", f"{when.render(row.due, zone)} ({when.render(row.due, UTC)}), in {when.distance(row.due - now)}"),
             ("for", f"{row.target}, key {key}" if key is not None else f"{row.target}, no key"),
             ("written", f"{when.render(row.timestamp, zone)}, at {_place(row)}"),
-            *((f"header {name}", "(hidden)" if row.hidden else shown.payload(value, "auto")) for name, value in row.headers),
+            *(
+                (f"header {name}", "(hidden)" if row.hidden else shown.payload(value, "auto"))
+                for name, value in row.headers
+            ),
             ("payload", f"{row.size:,} bytes" + (", hidden (HIDE_PAYLOADS)" if row.hidden else "")),
         ],
     )
@@ -167,7 +174,9 @@ def stats(
     by: Annotated[str, typer.Option(help="hour or day, in UTC.")] = "hour",
     fired: Annotated[bool, typer.Option("--fired", help="Of what fired, not of what waits.")] = False,
     target: Target = None,
-    since: Annotated[str | None, typer.Option("--from", help="Only from then on, such as +1d, or with --fired -1d.")] = None,
+    since: Annotated[
+        str | None, typer.Option("--from", help="Only from then on, such as +1d, or with --fired -1d.")
+    ] = None,
     until: Annotated[str | None, typer.Option("--to", help="Only before then.")] = None,
     tz: Zone = None,
     api: reach.Api = None,

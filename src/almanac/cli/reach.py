@@ -17,8 +17,6 @@ from almanac.settings import Settings
 if TYPE_CHECKING:
     from almanac import desk, remote
 
-    Counter = desk.Desk | remote.Remote
-
 TOKEN = "ALMANAC_API_TOKEN"
 
 Api = Annotated[
@@ -35,7 +33,7 @@ Api = Annotated[
 
 
 @contextmanager
-def at(settings: Settings, api: str | None) -> Iterator[Counter]:
+def at(settings: Settings, api: str | None) -> Iterator[desk.Desk | remote.Remote]:
     """Somebody to ask."""
     if api:
         from almanac import remote

@@ -1,7 +1,7 @@
-"""`almanac schedule`, `reschedule` and `cancel`: records for a schedules topic, as any producer of its format writes them.
+"""`almanac schedule`, `reschedule`, `cancel`: records for a schedules topic, as any producer of its format writes them.
 
-`schedule` (and `cancel --no-wait`) write to the partition that the partitioner of the settings chooses for the id, so they
-meet the schedule if that was written with the same partitioner. `reschedule` and `cancel` look where it is.
+`schedule` (and `cancel --no-wait`) write to the partition that the partitioner of the settings chooses for the id, so
+they meet the schedule if that was written with the same partitioner. `reschedule` and `cancel` look where it is.
 """
 
 from __future__ import annotations
@@ -112,7 +112,9 @@ def reschedule(
     zone, now = when.zone(tz), datetime.now(UTC)
     due = when.parse(at, now, zone)
     if due < when.milliseconds(now):
-        raise errors.TimeRefused(f"the time {at!r} is {when.render(due, zone)}, which has passed. To fire it now: --at now")
+        raise errors.TimeRefused(
+            f"the time {at!r} is {when.render(due, zone)}, which has passed. To fire it now: --at now"
+        )
     with reach.at(settings, api) as counter:
         row = counter.move(id.encode(), due, reach.who(), schedules_topic)
     if as_json:
@@ -141,8 +143,8 @@ def cancel(
 ) -> None:
     """Cancel a schedule, and tell for certain whether it came in time.
 
-    cancelled: it will not be delivered (exit code 0). already-fired, not-found: too late, or nothing waits under that id (1).
-    unknown: no scheduler answered in time; the cancel is written, and is heeded if it came in time (7).
+    cancelled: it will not be delivered (exit code 0). already-fired, not-found: it is too late, or nothing waits under
+    that id (1). unknown: no scheduler answered in time; the cancel is written, and is heeded if it came in time (7).
 
     Example: [bold]almanac cancel vid1-online[/bold]
     """
@@ -150,7 +152,9 @@ def cancel(
         raise errors.UsageError("the id is empty")
     if no_wait:
         if api:
-            raise errors.UsageError("--no-wait writes straight to Kafka; leave it out, or leave --api (ALMANAC_API) out")
+            raise errors.UsageError(
+                "--no-wait writes straight to Kafka; leave it out, or leave --api (ALMANAC_API) out"
+            )
         _cancel_unseen(settings, id, schedules_topic, as_json)
         return
     if not api:

@@ -13,9 +13,7 @@ from almanac.settings import Settings, is_topic
 if TYPE_CHECKING:
     from almanac import controls
 
-Target = Annotated[
-    str | None, typer.Argument(metavar="[TARGET]", help="A target topic.", show_default="everything")
-]
+Target = Annotated[str | None, typer.Argument(metavar="[TARGET]", help="A target topic.", show_default="everything")]
 
 
 @common.command()
@@ -41,8 +39,12 @@ def resume(settings: Settings, target: Target = None, api: reach.Api = None, as_
 @common.command()
 def cap(
     settings: Settings,
-    per_second: Annotated[str, typer.Argument(help="Fires a second at most, or none for no limit.", show_default=False)],
-    target: Annotated[str | None, typer.Option(help="Of this target topic.", show_default="of missed schedules")] = None,
+    per_second: Annotated[
+        str, typer.Argument(help="Fires a second at most, or none for no limit.", show_default=False)
+    ],
+    target: Annotated[
+        str | None, typer.Option(help="Of this target topic.", show_default="of missed schedules")
+    ] = None,
     api: reach.Api = None,
     as_json: common.Json = False,
 ) -> None:

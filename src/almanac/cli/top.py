@@ -72,9 +72,21 @@ def picture(view: desk.Overview, zone: tzinfo, trouble: str | None = None) -> Re
     )  # fmt: skip
     told = [Text(line, "bold yellow") for line in shown.controlled(view.controls, zone)]
     lost = [Text(f"no answer: {trouble}", "bold red")] if trouble else []
-    title = Text.assemble((f"Almanac: group {view.group}", "bold"), (f"   {when.render(view.now // 1000 * 1000, zone)}", "dim"))
+    title = Text.assemble(
+        (f"Almanac: group {view.group}", "bold"), (f"   {when.render(view.now // 1000 * 1000, zone)}", "dim")
+    )
     return Group(
-        title, *lost, Text(), head, *told, Text(), _shards(view), *_duties(view), Text(), _partitions(view), *_targets(view)
+        title,
+        *lost,
+        Text(),
+        head,
+        *told,
+        Text(),
+        _shards(view),
+        *_duties(view),
+        Text(),
+        _partitions(view),
+        *_targets(view),
     )
 
 
@@ -104,7 +116,9 @@ def _duties(view: desk.Overview) -> list[RenderableType]:
 
 def _partitions(view: desk.Overview) -> RenderableType:
     """Those with something to tell first."""
-    rows = sorted(view.partitions, key=lambda each: (each.state == "firing", -(each.lag or 0), each.topic, each.partition))
+    rows = sorted(
+        view.partitions, key=lambda each: (each.state == "firing", -(each.lag or 0), each.topic, each.partition)
+    )
     table = _table("partition", "state", "shard", "end", "read", "lag", "in the book")
     for each in rows[:_MOST]:
         table.add_row(
