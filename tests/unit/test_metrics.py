@@ -5,6 +5,7 @@ import socket
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -188,3 +189,11 @@ def test_an_address_that_is_not_this_machines() -> None:
 def test_none_where_none_are_wanted() -> None:
     told = Told(metrics_http_addr="")
     assert exporter.serve(told.settings, metrics.registry(told)) is None
+
+
+def test_every_metric_is_documented() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:almanac|kafka_scheduler)_[a-z_]+)`", text)) - {*metrics.EVENTS, metrics.INVALID}
+    families = list(metrics.Scheduler(Told()).collect())
+    suffixes = {"counter": "_total", "info": "_info"}
+    assert named == {family.name + suffixes.get(family.type, "") for family in families}
