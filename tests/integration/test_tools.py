@@ -24,14 +24,15 @@ from almanac.broker import Broker
 from almanac.cli import app
 
 HOUR = 3_600_000
+ANY_PORT = "127.0.0.1:0"
 Scrape = dict[tuple[str, ...], float]
 
 
 @pytest.fixture(scope="module")
 def group(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
     folder = tmp_path_factory.mktemp("tools")
-    with Group(broker.bootstrap_servers, folder, page_length="8s", server_addr="127.0.0.1:0") as made:
-        made.tell(oscillator_topic=f"{made.name}-oscillator", data_folder=str(folder))
+    with Group(broker.bootstrap_servers, folder, page_length="8s") as made:
+        made.tell(oscillator_topic=f"{made.name}-oscillator", metrics_http_addr=ANY_PORT, server_addr=ANY_PORT)
         yield made
 
 

@@ -1,4 +1,4 @@
-"""Rows of the book without their payloads, and how many there are: what the live tail is laid over for counts."""
+"""Rows of the book without their payloads: what the live tail is laid over where many are counted."""
 
 from __future__ import annotations
 
@@ -36,32 +36,3 @@ def of(book: read.Reader, ids: Iterable[bytes]) -> list[Glance]:
 def _glances(book: read.Reader, where: str) -> list[Glance]:
     columns = book.columns(f"SELECT {_COLUMNS} FROM book WHERE pending AND {where}")
     return list(map(Glance._make, zip(*columns, strict=True)))
-
-
-def count(
-    book: read.Reader,
-    *,
-    id_part: bytes | None = None,
-    target: str | None = None,
-    topic: str | None = None,
-    due_from: int | None = None,
-    due_to: int | None = None,
-) -> int:
-    """How many of the book match."""
-    where = ["pending"]
-    if id_part:
-        where.append(f"strpos(encode(key, 'hex'), '{id_part.hex()}') % 2 = 1" if len(id_part) > 0 else "true")
-    if target is not None:
-        where.append(f"target = {_quoted(target)}")
-    if topic is not None:
-        where.append(f"topic = {_quoted(topic)}")
-    if due_from is not None:
-        where.append(f"due >= {int(due_from)}")
-    if due_to is not None:
-        where.append(f"due < {int(due_to)}")
-    ((number,),) = book.columns(f"SELECT count(*) AS n FROM book WHERE {' AND '.join(where)}")
-    return int(number)
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

@@ -183,6 +183,20 @@ class Book(read.Reader):
         )
         return [Count(**row) for row in rows]
 
+    def matching(
+        self,
+        *,
+        id_part: bytes | None = None,
+        target: str | None = None,
+        topic: str | None = None,
+        due_from: int | None = None,
+        due_to: int | None = None,
+    ) -> int:
+        """How many a search without a cursor and a limit would find."""
+        wanted = ["pending", *_matches("key", id_part), *_equals(target=target, topic=topic)]
+        wanted += _between("due", due_from, due_to)
+        return int(self._rows(f"SELECT count(*) AS n FROM book WHERE {' AND '.join(wanted)}")[0]["n"])
+
     def next_due(self) -> int | None:
         """When the next schedule is due (epoch ms); one that is overdue counts. None: nothing waits."""
         found: int | None = self._rows("SELECT min(due) AS due FROM book WHERE pending")[0]["due"]

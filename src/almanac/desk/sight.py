@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from almanac import formats, kafka, live, scan, topics, words
-from almanac.book import glance, read, search, trust
+from almanac.book import read, search, trust
 from almanac.desk.front import Front
 from almanac.desk.refusals import Refused
 from almanac.desk.shapes import Count, FiredQuery, FiredRow, Found, Query, Row, Step
@@ -208,8 +208,8 @@ class Sight:
     def _total(self, view: View, query: Query, part: bytes | None, due_from: int | None, due_to: int | None) -> int:
         number = 0
         if view.book is not None:
-            number = glance.count(
-                view.book, id_part=part, target=query.target, topic=query.topic, due_from=due_from, due_to=due_to
+            number = view.book.matching(
+                id_part=part, target=query.target, topic=query.topic, due_from=due_from, due_to=due_to
             )
         for key, gone, come in self._corrections(view):
             number -= gone is not None and _fits(key, gone[1], gone[0], query, part, due_from, due_to)
