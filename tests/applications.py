@@ -23,7 +23,7 @@ from almanac.broker import Broker
 START_S = 120
 STOP_S = 10  # what is promised
 
-ANY_PORT = {"METRICS_HTTP_ADDR": "127.0.0.1:0"}
+ANY_PORT = {"METRICS_HTTP_ADDR": "127.0.0.1:0", "SERVER_ADDR": "127.0.0.1:0"}
 
 
 class Application:

@@ -58,7 +58,7 @@ Run = Callable[..., Result]
 @pytest.fixture(scope="module", params=["Kafka", "API"])
 def run(request: pytest.FixtureRequest, scheduler: Scheduler, environment: dict[str, str]) -> Run:
     """A command, straight on Kafka and the book or over the API."""
-    asked = {"ALMANAC_API": address(scheduler, "API")} if request.param == "API" else {}
+    asked = {"ALMANAC_API": address(scheduler, "Serving")} if request.param == "API" else {}
     return lambda *arguments, code=0: ran([*arguments], environment | asked, code)
 
 
