@@ -349,7 +349,7 @@ def _by_place(rows: list[dict[str, Any]]) -> dict[tuple[Any, ...], dict[str, Any
 
 
 def _light(row: dict[str, Any]) -> read.Pending:
-    missing = {"timestamp": 0, "target": "", "value": None, "headers": []}
+    missing: dict[str, Any] = {"timestamp": 0, "target": "", "value": None, "headers": []}
     return read.Pending(id=row.pop("key"), **(missing | row))
 
 
