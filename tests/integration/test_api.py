@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import re
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -16,6 +19,7 @@ import pytest
 from engine import Group, Reading, now
 from waiting import until
 
+from almanac import topics
 from almanac.broker import Broker, ports
 
 TOKEN = "a-token-for-the-tests"
@@ -312,3 +316,27 @@ def test_who_did_it_is_recorded_and_no_payload(api: Api) -> None:
     for scheduler in api.group.schedulers:
         assert "a secret payload" not in scheduler.output + text
         assert TOKEN not in scheduler.output + text
+
+
+COMMANDS = re.findall(r"(?m)^\$ (curl .*)$", (Path(__file__).parents[2] / "docs" / "api.md").read_text("utf-8"))
+
+
+def test_the_examples_of_the_guide(api: Api, tmp_path: Path) -> None:
+    """Each as it stands there, but for the address and the token."""
+    for topic in ("online-videos", "mails"):
+        if topic not in topics.partition_counts(api.group.admin, [topic]):
+            api.group.make_topic(topic)
+    (tmp_path / ".curlrc").write_text(f'silent\nshow-error\nfail-with-body\nheader = "Authorization: Bearer {TOKEN}"\n')
+    base = str(api.client.base_url).rstrip("/")
+    assert len(COMMANDS) > 20
+    for command in COMMANDS:
+        told = command.replace("http://127.0.0.1:8000", base)
+        ran = subprocess.run(
+            ["sh", "-c", told], env={"CURL_HOME": str(tmp_path), "PATH": os.environ["PATH"]}, capture_output=True,
+            text=True, timeout=30,
+        )  # fmt: skip
+        assert ran.returncode == 0, f"{command}\n{ran.stdout}{ran.stderr}"
+        if "DELETE" in command:
+            assert '"outcome":"cancelled"' in ran.stdout
+        if "/fire" in command and "POST" in command:
+            assert '"outcome":"fired"' in ran.stdout

@@ -21,10 +21,11 @@ class Glance(NamedTuple):
     target: str
 
 
-def due(book: read.Reader, due_from: int, due_to: int) -> list[Glance]:
-    """All that are due within that time, the second moment not included."""
+def due(book: read.Reader, due_from: int, due_to: int, most: int) -> list[Glance]:
+    """The first ones that are due within that time, in order; the second moment is not included."""
     # `wake` is the due time, or -1 where a row is adrift: by it the files of later times are left alone.
-    return _glances(book, f"wake < {int(due_to)} AND due >= {int(due_from)} AND due < {int(due_to)}")
+    span = f"wake < {int(due_to)} AND due >= {int(due_from)} AND due < {int(due_to)}"
+    return _glances(book, f"{span} ORDER BY due LIMIT {int(most)}")
 
 
 def of(book: read.Reader, ids: Iterable[bytes]) -> list[Glance]:

@@ -156,6 +156,10 @@ class Book(read.Reader):
         found = [_light(row) for row in rows]
         return self._with_payloads(found) if payloads and found else found
 
+    def filled(self, rows: list[read.Pending]) -> list[read.Pending]:
+        """These rows of a search without payloads, with them."""
+        return self._with_payloads(rows) if rows else []
+
     def _with_payloads(self, rows: list[read.Pending]) -> list[read.Pending]:
         """In a second question: to read a million payloads takes longer than all the rest."""
         dues, versions = [row.due for row in rows], ", ".join(sorted({str(row.version) for row in rows}))
