@@ -23,8 +23,6 @@ from almanac.broker import Broker
 START_S = 120
 STOP_S = 10  # what is promised
 
-ANY_PORT = {"METRICS_HTTP_ADDR": "127.0.0.1:0", "SERVER_ADDR": "127.0.0.1:0"}
-
 
 class Application:
     """A process whose lines are kept; ended, with its children, at the end of its `with` block."""
@@ -32,11 +30,7 @@ class Application:
     def __init__(self, command: Sequence[str], environ: Mapping[str, str], folder: Path) -> None:
         quiet = {"SERVER_ADDR": "", "METRICS_HTTP_ADDR": ""}  # several run at once, and none is asked anything
         self._process = subprocess.Popen(
-<<<<<<< HEAD
-            command, env={**os.environ, **ANY_PORT, **environ}, cwd=folder, text=True, stdin=subprocess.DEVNULL,
-=======
             command, env={**os.environ, **quiet, **environ}, cwd=folder, text=True, stdin=subprocess.DEVNULL,
->>>>>>> i5-rest
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         self.lines: list[str] = []
