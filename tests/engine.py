@@ -385,6 +385,11 @@ class Group:
     def settings(self) -> Settings:
         return Settings.load({}, self._environment)
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """For a command."""
+        return dict(self._environment)
+
     def __enter__(self) -> Self:
         return self
 

@@ -71,9 +71,9 @@ class Board:
         """One line for a log."""
         states = ", ".join(f"{shard} {state}" for shard, state in view.states.items())
         return (
-            f"pending {view.pending:,}  fired {view.fired:,} ({view.per_second:.0f}/s)  {_lateness(view)}  "
-            f"next {_until(view.next_due)}  shards: {states or 'none yet'}"
-            + "".join(f"  {name}: {_duty(status)}" for name, status in (duties or {}).items())
+            f"pending {view.pending:,}  fired {view.fired:,} ({view.per_second:.0f}/s)  {lateness(view)}  "
+            f"next {until(view.next_due)}  shards: {states or 'none yet'}"
+            + "".join(f"  {name}: {duty(status)}" for name, status in (duties or {}).items())
             + (f"  INCOMPATIBLE, upgrade Almanac: {', '.join(view.halted)}" if view.halted else "")
         )
 
@@ -87,7 +87,7 @@ class Board:
         head = Table.grid(padding=(0, 3))
         head.add_row("pending", "fired", "a second", "late (last 10 s)", "next due", "dead letters", style="dim")
         head.add_row(
-            f"{view.pending:,}", f"{view.fired:,}", f"{view.per_second:,.0f}", _lateness(view), _until(view.next_due),
+            f"{view.pending:,}", f"{view.fired:,}", f"{view.per_second:,.0f}", lateness(view), until(view.next_due),
             f"{view.dead_letters:,}", style="bold",
         )  # fmt: skip
         shards = Table(box=None, header_style="dim", pad_edge=False)
@@ -98,9 +98,9 @@ class Board:
             style = "green" if said == "firing" else "yellow"
             shards.add_row(
                 str(shard), Text(said, style), str(status.get("page")), f"{status.get('fired', 0):,}",
-                f"{status.get('in_memory', 0):,}", _until(status.get("next_due")), Text(status.get("why") or ""),
+                f"{status.get('in_memory', 0):,}", until(status.get("next_due")), Text(status.get("why") or ""),
             )  # fmt: skip
-        beside = [Text.assemble((f"{name}  ", "dim"), _duty(status)) for name, status in (duties or {}).items()]
+        beside = [Text.assemble((f"{name}  ", "dim"), duty(status)) for name, status in (duties or {}).items()]
         halted = [
             Text(f"{topic}/{partition} is incompatible and halts at {why}", "bold red")
             for topic, partition, why in _halted(statuses)
@@ -118,7 +118,8 @@ def _halted(statuses: Mapping[int, dict[str, Any]]) -> list[tuple[str, int, str]
     return sorted((topic, partition, why) for s in statuses.values() for topic, partition, why in s.get("halted", ()))
 
 
-def _duty(status: Mapping[str, Any]) -> str:
+def duty(status: Mapping[str, Any]) -> str:
+    """What runs beside the wheels, in a few words."""
     done = [f"{status[name]:,} {name}" for name in ("bridged", "ticks") if name in status]
     dead = sum(status.get("dead_letters", {}).values())
     done += [f"{dead:,} dead letters"] if dead else []
@@ -128,13 +129,15 @@ def _duty(status: Mapping[str, Any]) -> str:
     return f"{state(status)}{why} ({', '.join(done)})"
 
 
-def _lateness(view: Overview) -> str:
+def lateness(view: Overview) -> str:
+    """Of the last seconds."""
     if view.late_p50 is None:
         return "nothing fired lately"
     return f"p50 ≤{view.late_p50} p99 ≤{view.late_p99} ms"
 
 
-def _until(due: int | None) -> str:
+def until(due: int | None) -> str:
+    """How long a due time (epoch ms) is off."""
     if due is None:
         return "-"
     seconds = due / 1000 - time.time()

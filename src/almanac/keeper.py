@@ -5,7 +5,8 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import IsolationLevel
@@ -29,6 +30,22 @@ class Stopped(errors.AlmanacError):
     """Stopped before it was up."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """The book and its pages in numbers, as of the last page; nothing is read for it."""
+
+    rows: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # by page that is in use, and topic
+    files: int = 0
+    pages: int = 0  # written
+    page_ms: int = 0  # all of them together
+    page_made: int | None = None  # epoch ms
+    merges: int = 0
+    merge_ms: int = 0  # all of them together
+    merged: int = 0  # records
+    behind: int = 0  # records of the log that the book had not read at its last merge
+    following: bool = False  # the stream runs
+
+
 class Keeper:
     """The book and the pages of one runner."""
 
@@ -46,6 +63,8 @@ class Keeper:
         self.progress = ingest.Progress()
         self.page: pages.PageSpec | None = None
         self.pending: dict[int, int] = {}  # in the book, as of each page that a wheel may be on
+        self._rows: dict[int, dict[str, int]] = {}  # the same by topic
+        self._files = self._page_ms = 0
         self._settings, self._spark, self._admin, self._topic_ids = settings, spark, admin, topic_ids
         self._sources, self._shards, self._stopping, self._say = sources, shards, stopping, say
         self._book = table.Book(settings.book_folder, spark, settings.page_length_ms)
@@ -141,13 +160,18 @@ class Keeper:
         with self._working:
             if self._unfinished:
                 raise ports.Unavailable("the book is not built yet")
+            begun = time.monotonic()
             horizon = int(time.time() * 1000) + 2 * self._settings.page_length_ms
             number = self.number + 1
             spec = pages.write(
                 self._spark, self._book, number, horizon, self._shards, self._settings.topics, self.page_root
             )
             spec = dataclasses.replace(spec, offsets={**self._offsets, **spec.offsets})
-            self.pending[number] = read.Reader(self._book.folder, spec.version).count()
+            reader = read.Reader(self._book.folder, spec.version)
+            self._rows[number] = reader.counts()
+            self._files = reader.files()
+            self.pending[number] = sum(self._rows[number].values())
+            self._page_ms += int((time.monotonic() - begun) * 1000)
             if self.page is not None:
                 self._old.append(self.page)
             self.page = spec
@@ -177,11 +201,21 @@ class Keeper:
             pages.remove(spec)
             self._old.remove(spec)
             self.pending.pop(spec.number, None)
+            self._rows.pop(spec.number, None)
 
     def tidy_up_after_others(self) -> None:
         """Pages and checkpoints that earlier runners left behind."""
         pages.remove_others(self.page_root, [self.page] if self.page else [])
         self._ready.remove_other_checkpoints()
+
+    def figures(self) -> Figures:
+        """The book and its pages in numbers."""
+        return Figures(
+            rows=dict(self._rows), files=self._files, pages=self.number, page_ms=self._page_ms,
+            page_made=self.page.made if self.page else None, merges=self.progress.batches,
+            merge_ms=self.progress.total_ms, merged=self.progress.rows, behind=self.progress.behind,
+            following=self.progress.running,
+        )  # fmt: skip
 
     @property
     def page_root(self) -> str:

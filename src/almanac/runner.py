@@ -38,6 +38,7 @@ from almanac import (
     states,
     tail,
     topics,
+    totals,
 )
 from almanac.book import archive, pages, session
 from almanac.settings import Settings
@@ -69,6 +70,7 @@ class Runner:
     ) -> None:
         self.settings = settings = shadow.apart(settings) if settings.shadow else settings
         self.failure: BaseException | None = None
+        self.totals = totals.Totals()  # of all that its wheels report
         self._spark = spark
         self._own_session = spark is None
         self._progress = progress
@@ -157,6 +159,11 @@ class Runner:
         return dict(self._keeper.pending) if hasattr(self, "_keeper") else {}
 
     @property
+    def figures(self) -> keeper.Figures:
+        """The book and its pages in numbers."""
+        return self._keeper.figures() if hasattr(self, "_keeper") else keeper.Figures()
+
+    @property
     def shards(self) -> int:
         """How many wheels there are."""
         return self._shards
@@ -215,6 +222,7 @@ class Runner:
         name = self.settings.shard_topic
         partitions = self._of_each([name], topics.partition_counts)[name]
         ownership = shard.Ownership(self.settings, self._shards)
+        ownership.each_report = self.totals.hear
         self._patiently(lambda: ownership.look(max(partitions, self._shards)))
         self._await_stable_ends(ownership)
         self._go_on()

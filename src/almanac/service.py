@@ -18,7 +18,7 @@ import psutil
 from rich.console import Console
 from rich.live import Live
 
-from almanac import board, broker, desk, errors, server
+from almanac import board, broker, desk, errors, exporter, metrics, server
 from almanac.runner import Runner
 from almanac.settings import Settings
 
@@ -52,6 +52,9 @@ def run(settings: Settings) -> None:
 
 
 def _serve(runner: Runner, stop: threading.Event, check: Callable[[], None], spark_log: Path | None) -> None:
+    served = exporter.serve(runner.settings, metrics.registry(runner))  # a port that is taken is told at once
+    if served is not None:
+        _say(f"Metrics: {served.url}")
     errors_to = _Diversion(spark_log)
     starting = threading.Thread(target=_start, args=(runner, stop, errors_to), daemon=True)
     try:
@@ -66,6 +69,8 @@ def _serve(runner: Runner, stop: threading.Event, check: Callable[[], None], spa
         errors_to.end()  # what is said from here on, people must see
         _say("Stopping")
         _not_longer_than(STOP_SECONDS, sys.exc_info()[1] or runner.failure)
+        if served is not None:
+            served.close()
         runner.close()
         _say("Stopped")
     if runner.failure is not None:

@@ -26,7 +26,9 @@ class Tally:
         self.repeats = 0
         self.targets: Counter[str] = Counter()
         self.transaction = [0] * (len(BOUNDS) + 1)
+        self.transaction_sum = 0.0  # ms
         self.late = [0] * (len(BOUNDS) + 1)
+        self.late_sum = 0  # ms
         self.late_max = 0
         self._recent = [0] * (len(BOUNDS) + 1)
         self._recent_max = 0
@@ -47,12 +49,14 @@ class Tally:
     def took(self, ms: float) -> None:
         """A commit took that long."""
         self.transaction[bisect.bisect_left(BOUNDS, ms)] += 1
+        self.transaction_sum += ms
 
     def _count(self, due: int, number: int, now: int) -> None:
         if number:
             late = max(0, now - due)
             at = bisect.bisect_left(BOUNDS, late)
             self.late[at] += number
+            self.late_sum += late * number
             self._recent[at] += number
             self.late_max = max(self.late_max, late)
             self._recent_max = max(self._recent_max, late)
@@ -67,10 +71,12 @@ class Tally:
             "targets": dict(self.targets.most_common(TARGETS)),
             "transactions": self.transactions,
             "transaction_ms": self.transaction,
+            "transaction_sum": round(self.transaction_sum),
             "aborted": self.aborted,
             "dead_letters": dict(self.letters),
             "repeats": self.repeats,
             "late": self.late,
+            "late_sum": self.late_sum,
             "late_max": self.late_max,
             "recent": recent,
             "recent_max": top,

@@ -43,8 +43,9 @@ def parse(text: str, now: datetime, tz: tzinfo) -> int:
     words = text.strip().lower().split()
     if words == ["now"]:
         return milliseconds(now)
-    if text.strip().startswith("+"):
-        return _bounded(milliseconds(now) + _duration("".join(words)[1:], text), text)
+    if text.strip().startswith(("+", "-")):
+        ahead = _duration("".join(words)[1:], text)
+        return _bounded(milliseconds(now) + (ahead if text.strip().startswith("+") else -ahead), text)
     if len(words) == 1 and words[0].isdecimal() and words[0].isascii() and len(words[0]) != len("20270301"):
         number = int(words[0])
         return _bounded(number * 1000 if number < _FIRST_MILLISECONDS else number, text)

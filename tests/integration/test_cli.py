@@ -92,11 +92,21 @@ def test_whole_seconds_are_written_as_the_peer_does(
 def test_a_cancel_meets_its_schedule(broker: Broker, environment: dict[str, str]) -> None:
     arguments = ["--at", "+1h", "--topic", "mails", "--value", "x", "--id", "vid1"]
     scheduled = json.loads(run(app, ["schedule", *arguments, "--json"], env=environment).stdout)
-    cancelled = json.loads(run(app, ["cancel", "vid1", "--json"], env=environment).stdout)
+    cancelled = json.loads(run(app, ["cancel", "vid1", "--no-wait", "--json"], env=environment).stdout)
     assert cancelled["partition"] == scheduled["partition"]
     found = written(broker, cancelled)
     assert (found.key, found.value, found.headers) == (b"vid1", None, [])
-    assert "partition" in run(app, ["cancel", "vid1"], env=environment).stdout
+    assert "partition" in run(app, ["cancel", "vid1", "--no-wait"], env=environment).stdout
+
+
+def test_a_cancel_that_no_scheduler_answers_is_unknown(broker: Broker, environment: dict[str, str]) -> None:
+    arguments = ["--at", "+1h", "--topic", "mails", "--value", "x", "--id", "vid1"]
+    run(app, ["schedule", *arguments], env=environment)
+    result = run(app, ["cancel", "vid1", "--timeout", "0.3", "--json"], env=environment)
+    assert result.exit_code == 7
+    answer = json.loads(result.stdout)
+    assert answer["answer"] == "unknown"
+    assert (written(broker, answer).key, written(broker, answer).value) == (b"vid1", None)
 
 
 def test_the_time_from_now_is_from_now(environment: dict[str, str]) -> None:
@@ -214,7 +224,7 @@ def test_ls_knows_what_was_said_a_moment_ago(environment: dict[str, str], tmp_pa
     for number in range(5):
         scheduled(environ, f"id{number}", f"+{number + 1}h")
     scheduled(environ, "id0", "+9h")
-    assert run(app, ["cancel", "id2"], env=environ).exit_code == 0
+    assert run(app, ["cancel", "id2", "--no-wait"], env=environ).exit_code == 0
     assert [row["id"] for row in listed(environ)] == ["id1", "id3", "id4", "id0"]
     assert [row["id"] for row in listed(environ, "--limit", "2")] == ["id1", "id3"]
     table = run(app, ["ls"], env=environ).stdout
@@ -260,7 +270,7 @@ def test_ls_puts_the_log_on_top_of_the_book(
     write_book(Settings.load({}, environ).book_folder, rows, scan.ends(admin, sources), ids)
     assert [row["id"] for row in listed(environ)] == ["id0", "id1", "id2", "id3", "id4"]
     assert base64.b64decode(listed(environ)[0]["value"]) == b"from the book"
-    run(app, ["cancel", "id0"], env=environ)
+    run(app, ["cancel", "id0", "--no-wait"], env=environ)
     scheduled(environ, "id1", "+9h")
     scheduled(environ, "new", "+1s")
     place = (str(over["topic"]), int(over["partition"]), "over")
@@ -291,7 +301,7 @@ def test_explain_tells_the_whole_story(broker: Broker, environment: dict[str, st
     topic, partition = str(first["topic"]), int(first["partition"])
     assert told(environment, "a")[0] == ["scheduled"]
     assert "waits, due" in told(environment, "a")[1][0]
-    run(app, ["cancel", "a"], env=environment)
+    run(app, ["cancel", "a", "--no-wait"], env=environment)
     assert told(environment, "a")[0] == ["scheduled", "cancelled"]
     assert "cancelled" in told(environment, "a")[1][0]
     now = int(time.time() * 1000)
@@ -347,5 +357,5 @@ def test_schedule_and_cancel_speak_the_format_of_the_topic(
     said = formats.named(form).decode(written(broker, place))
     assert (said.due, said.target, said.key, said.value) == (place["due_ms"], "t", b"k", b"v")
     assert ("h", b"1") in said.headers
-    cancelled = json.loads(run(app, ["cancel", "x", "--json"], env=environment).stdout)
+    cancelled = json.loads(run(app, ["cancel", "x", "--no-wait", "--json"], env=environment).stdout)
     assert isinstance(words.read(written(broker, cancelled), formats.named(form), "id"), words.Kill)

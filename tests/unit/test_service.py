@@ -5,10 +5,11 @@ import sys
 
 HANGS = """
 import threading, time
-from almanac import errors, service
+from almanac import errors, service, settings
 
 class Runner:
     failure = None
+    settings = settings.Settings(metrics_http_addr="127.0.0.1:0")
     def start(self): time.sleep(60)
     def close(self): time.sleep(60)
 

@@ -73,6 +73,7 @@ class Progress:
     rows: int = 0
     rows_per_second: float = 0.0
     batch_ms: int = 0
+    total_ms: int = 0  # of all batches
     behind: int = 0  # offsets between the book and the log's end
     at_ms: int = 0
     halted: dict[fold.Partition, int] = field(default_factory=dict)  # partitions with a record of the future, and where
@@ -84,6 +85,7 @@ class Progress:
             self.running, self.error = True, None
             self.batches += 1
             self.rows += rows
+            self.total_ms += batch_ms
             self.rows_per_second, self.batch_ms, self.behind = rate, batch_ms, behind
             self.at_ms = int(time.time() * 1000)
 

@@ -98,6 +98,15 @@ class Reader:
         """How many schedules wait."""
         return int(self._rows("SELECT count(*) AS n FROM book WHERE pending")[0]["n"])
 
+    def counts(self) -> dict[str, int]:
+        """How many schedules of each topic wait."""
+        rows = self._rows("SELECT topic, count(*) AS n FROM book WHERE pending GROUP BY topic")
+        return {row["topic"]: int(row["n"]) for row in rows}
+
+    def files(self) -> int:
+        """How many the table has; many small ones make questions slow."""
+        return len(self._table.file_uris())
+
     def daily(self, topic: str) -> dict[tuple[int, int], int]:
         """How many of a topic's schedules wait, by partition and day since 1970 (UTC)."""
         rows = self._rows(

@@ -2,8 +2,11 @@
 
 scheduler.py    up, run
 mini.py         mini
-schedules.py    schedule, cancel
-questions.py    ls, explain
+schedules.py    schedule, reschedule, cancel
+questions.py    ls, show, explain, stats, history
+letters.py      dead-letters
+steering.py     pause, resume, cap
+top.py          top
 moves.py        migrate, export, import
 upkeep.py       topics apply, doctor, config, schema, version
 bench.py        bench burst, steady, live, all
@@ -11,7 +14,7 @@ bench.py        bench burst, steady, live, all
 
 import typer
 
-from almanac.cli import bench, mini, moves, questions, scheduler, schedules, upkeep
+from almanac.cli import bench, letters, mini, moves, questions, scheduler, schedules, steering, top, upkeep
 
 app = typer.Typer(
     name="almanac",
@@ -27,9 +30,18 @@ app.command()(scheduler.up)
 app.command()(scheduler.run)
 app.command()(mini.mini)
 app.command()(schedules.schedule)
+app.command()(schedules.reschedule)
 app.command()(schedules.cancel)
 app.command()(questions.ls)
+app.command()(questions.show)
 app.command()(questions.explain)
+app.command()(questions.stats)
+app.command()(questions.history)
+app.command("dead-letters")(letters.dead_letters)
+app.command()(top.top)
+app.command()(steering.pause)
+app.command()(steering.resume)
+app.command()(steering.cap)
 app.command()(moves.migrate)
 app.command("export")(moves.export_schedules)
 app.command("import")(moves.import_schedules)

@@ -1,7 +1,7 @@
-"""`almanac schedule` and `almanac cancel`: records for a schedules topic, as any producer of its format writes them.
+"""`almanac schedule`, `reschedule`, `cancel`: records for a schedules topic, as any producer of its format writes them.
 
-Both write to the partition that the partitioner of the settings chooses for the id, so an update or a cancel meets the
-schedule if that was written with the same partitioner.
+`schedule` (and `cancel --no-wait`) write to the partition that the partitioner of the settings chooses for the id, so
+they meet the schedule if that was written with the same partitioner. `reschedule` and `cancel` look where it is.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import typer
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from almanac import client, errors, kafka, topics, when
-from almanac.cli import common
+from almanac.cli import common, reach, shown
 from almanac.record import Headers
 from almanac.settings import Settings, is_topic
 
 _RESERVED = ("scheduler-", "almanac-")
+_CODES = {"cancelled": 0, "already-fired": 1, "not-found": 1, "unknown": errors.Unreachable.exit_code}
 _LARGEST_MESSAGE = 100_000_000  # the broker's limit is the one that counts, and its answer the clearer one
 
 
@@ -94,19 +95,85 @@ def schedule(
     common.show_table(("scheduled", ""), rows)
 
 
-@common.command("schedules_topics", "partitioner")
+@common.command("schedules_topics", "book_location")
+def reschedule(
+    settings: Settings,
+    id: Annotated[str, typer.Argument(help="The schedule's id.", show_default=False)],  # noqa: A002 (users see it)
+    at: Annotated[str, typer.Option(help="When: 2027-03-01T09:00:00+01:00, an epoch, +90s, tomorrow 09:00, ...")],
+    schedules_topic: Annotated[str | None, typer.Option(help="In this schedules topic.")] = None,
+    tz: Annotated[str | None, typer.Option(help="Time zone of --at.", show_default="this machine's")] = None,
+    api: reach.Api = None,
+    as_json: common.Json = False,
+) -> None:
+    """Move a schedule that waits to another time; message and target stay.
+
+    Example: [bold]almanac reschedule vid1-online --at 'tomorrow 09:00' --tz Europe/Paris[/bold]
+    """
+    zone, now = when.zone(tz), datetime.now(UTC)
+    due = when.parse(at, now, zone)
+    if due < when.milliseconds(now):
+        raise errors.TimeRefused(
+            f"the time {at!r} is {when.render(due, zone)}, which has passed. To fire it now: --at now"
+        )
+    with reach.at(settings, api) as counter:
+        row = counter.move(id.encode(), due, reach.who(), schedules_topic)
+    if as_json:
+        common.show_json(shown.row(row, zone))
+        return
+    rows = [
+        ("id", id),
+        ("due", f"{when.render(row.due, zone)} ({when.render(row.due, UTC)})"),
+        ("for", row.target),
+        ("written to", _place(_Written(row.topic, row.partition, row.version))),
+    ]
+    common.show_table(("rescheduled", ""), rows)
+
+
+@common.command("schedules_topics", "partitioner", "book_location")
 def cancel(
     settings: Settings,
     id: Annotated[str, typer.Argument(help="The schedule's id.", show_default=False)],  # noqa: A002 (users see it)
-    schedules_topic: common.SchedulesTopic = None,
+    schedules_topic: Annotated[str | None, typer.Option(help="In this schedules topic.")] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, max=600, help="Seconds to wait for the certain answer.")] = 5.0,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="Write the cancel, whether or not there is a schedule, and do not wait.")
+    ] = False,
+    api: reach.Api = None,
     as_json: common.Json = False,
 ) -> None:
-    """Cancel a schedule, whether or not there is one.
+    """Cancel a schedule, and tell for certain whether it came in time.
+
+    cancelled: it will not be delivered (exit code 0). already-fired, not-found: it is too late, or nothing waits under
+    that id (1). unknown: no scheduler answered in time; the cancel is written, and is heeded if it came in time (7).
 
     Example: [bold]almanac cancel vid1-online[/bold]
     """
     if not id:
         raise errors.UsageError("the id is empty")
+    if no_wait:
+        if api:
+            raise errors.UsageError(
+                "--no-wait writes straight to Kafka; leave it out, or leave --api (ALMANAC_API) out"
+            )
+        _cancel_unseen(settings, id, schedules_topic, as_json)
+        return
+    if not api:
+        for topic in [_chosen(settings, schedules_topic)] if schedules_topic else settings.topics:
+            _existing(settings, topic)
+    with reach.at(settings, api) as counter:
+        outcome = counter.cancel(id.encode(), reach.who(), schedules_topic, None, timeout)
+    if as_json:
+        common.show_json({**vars(outcome), "id": id})
+    else:
+        rows = [("id", id), ("so", outcome.detail), ("took", f"{outcome.took} ms")]
+        if outcome.topic is not None and outcome.offset is not None:
+            rows.insert(1, ("written to", _place(_Written(outcome.topic, outcome.partition or 0, outcome.offset))))
+        common.show_table((outcome.answer, ""), rows)
+    if code := _CODES[outcome.answer]:
+        raise typer.Exit(code)
+
+
+def _cancel_unseen(settings: Settings, id: str, schedules_topic: str | None, as_json: bool) -> None:  # noqa: A002
     target = _chosen(settings, schedules_topic)
     _existing(settings, target)
     karafka = dict(settings.schedules_topics)[target] == "karafka"
@@ -114,7 +181,7 @@ def cancel(
     if as_json:
         common.show_json({"id": id, **written._asdict()})
     else:
-        common.show_table(("cancelled", ""), [("id", id), ("written to", _place(written))])
+        common.show_table(("cancel written", ""), [("id", id), ("written to", _place(written))])
 
 
 def _place(written: _Written) -> str:
