@@ -22,7 +22,7 @@ def _base(dark: bool) -> Options:
         "animation": False,
         "color": list(_SERIES),
         "textStyle": {"fontFamily": "Roboto, system-ui, sans-serif", "color": look["ink"]},
-        "grid": {"left": 8, "right": 16, "top": 36, "bottom": 8, "containLabel": True},
+        "grid": {"left": 8, "right": 24, "top": 36, "bottom": 8, "containLabel": True},
         "legend": {"top": 0, "left": 0, "itemWidth": 14, "itemHeight": 8, "textStyle": {"color": look["ink"]},
                    "type": "scroll", "pageTextStyle": {"color": look["ink"]}, "pageIconColor": look["ink"]},
         "tooltip": {"trigger": "axis", "confine": True, "backgroundColor": look["sheet"], "borderColor": look["line"],
@@ -54,7 +54,10 @@ def _lines(dark: bool, unit: str, series: Sequence[tuple[str, list[list[float | 
 
 def rate(samples: Sequence[site.Sample], dark: bool) -> Options:
     """Fires per second."""
-    return _lines(dark, "/s", [("fires per second", [[each.at, round(each.per_second, 1)] for each in samples])])
+    options = _lines(dark, "/s", [("fires per second", [[each.at, round(each.per_second, 1)] for each in samples])])
+    options["legend"] = {"show": False}  # the heading says it
+    options["grid"] = {**options["grid"], "top": 12}
+    return options
 
 
 def lateness(samples: Sequence[site.Sample], dark: bool) -> Options:

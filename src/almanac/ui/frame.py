@@ -121,10 +121,15 @@ def _retheme(viewer: Viewer, dark: bool) -> None:
         each()
 
 
+def head() -> None:
+    """Styles, for every page."""
+    ui.add_head_html(_HEAD)
+
+
 def _shell(
     request: Request, path: str, title: str, here: site.Site
 ) -> tuple[ui.element, list[Callable[[bool], object]]]:
-    ui.add_head_html(_HEAD)
+    head()
     themed: list[Callable[[bool], object]] = []
     with tags.tag("div", classes="al-shell"):
         with tags.tag("header", classes="al-head"):

@@ -63,7 +63,9 @@ class _Page:
             at = times.show(self._now.at, self._viewer.zone)
             tags.tag("p", f"Last changed {at} by {self._now.by or 'somebody'}.", "al-lead al-small")
 
-    def _act(self, text: str, click: Callable[[], object], *, icon: str = "", label: str = "", classes: str = "") -> None:
+    def _act(
+        self, text: str, click: Callable[[], object], *, icon: str = "", label: str = "", classes: str = ""
+    ) -> None:
         self._viewer.guard(tags.button(text, click, icon=icon, label=label, classes=classes))
 
     def _ask(self, title: str, said: str, verb: str, act: Act, *, danger: bool = False) -> None:
@@ -149,11 +151,11 @@ class _Page:
         else:
             tags.tag("p", "Nothing is capped.", "al-lead")
         with tags.tag("form", classes="al-form") as form:
-            target = tags.Field("Target topic", hint="Empty: of what was missed, for all targets.")
-            number = tags.Field("At most, a second", kind="number", hint="A whole number.", min="1", inputmode="numeric")
+            of = tags.Field("Target topic", hint="Empty: of what was missed, for all targets.")
+            most = tags.Field("At most, a second", kind="number", hint="A whole number.", min="1", inputmode="numeric")
             with tags.tag("div", classes="al-all al-actions"):
                 self._viewer.guard(tags.button("Set this cap", icon="speed", kind="submit"))
-        form.on("submit.prevent", lambda: self._cap(target, number), args=[])
+        form.on("submit.prevent", lambda: self._cap(of, most), args=[])
 
     def _cap(self, of: tags.Field, number: tags.Field) -> None:
         if self._viewer.why_not is not None:

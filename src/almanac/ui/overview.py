@@ -72,7 +72,10 @@ async def overview(viewer: frame.Viewer) -> None:
 
     def draw() -> None:
         samples = list(watch.samples)
-        for chart, options in ((rate, charts.rate(samples, viewer.dark)), (late, charts.lateness(samples, viewer.dark))):
+        for chart, options in (
+            (rate, charts.rate(samples, viewer.dark)),
+            (late, charts.lateness(samples, viewer.dark)),
+        ):
             chart.options.clear()
             chart.options.update(options)
             chart.update()
@@ -143,9 +146,13 @@ def _figures(figures: dict[str, _Figure], seen: desk.Overview, viewer: frame.Vie
         figures["Next due"].show("–", "nothing soon")
     else:
         figures["Next due"].show(times.away(board.next_due, seen.now), times.show(board.next_due, viewer.zone))
-    figures["Fires per second"].show(f"{board.per_second:,.0f}" if board.per_second >= 10 else f"{board.per_second:.1f}")
+    figures["Fires per second"].show(
+        f"{board.per_second:,.0f}" if board.per_second >= 10 else f"{board.per_second:.1f}"
+    )
     rest = f"p50 {times.span(board.late_p50)}, max {times.span(board.late_max)}"
-    figures["Late, p99"].show(times.span(board.late_p99), rest if board.late_p99 is not None else "nothing fired lately")
+    figures["Late, p99"].show(
+        times.span(board.late_p99), rest if board.late_p99 is not None else "nothing fired lately"
+    )
     figures["Fired"].show(f"{board.fired:,}", "since the wheels started")
     figures["Dead letters"].show(f"{board.dead_letters:,}", "since the wheels started")
     firing = sum(state == "firing" for state in board.states.values())
@@ -186,7 +193,7 @@ def _partitions(seen: desk.Overview) -> None:
         Column("Behind", "al-number"),
         Column("Book", "al-number"),
     )
-    rows = []
+    rows: list[tuple[tags.Cell, ...]] = []
     for each in seen.partitions:
 
         def state(each: desk.Partition = each) -> None:

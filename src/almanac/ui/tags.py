@@ -16,9 +16,9 @@ Handler = Callable[..., Any]
 Cell = str | Callable[[], object]
 
 
-def tag(name: str, text: str | None = None, classes: str = "", **attributes: str | bool) -> ui.element:
+def tag(kind: str, /, text: str | None = None, classes: str = "", **attributes: str | bool) -> ui.element:
     """An element; `aria_label` is the attribute aria-label, `for_` is for."""
-    element = ui.element(name) if text is None else TextElement(tag=name, text=text)
+    element = ui.element(kind) if text is None else TextElement(tag=kind, text=text)
     if classes:
         element.classes(classes)
     for key, value in attributes.items():
@@ -120,6 +120,7 @@ def facts(rows: Sequence[tuple[str, Cell]]) -> ui.element:
 class Column:
     label: str
     classes: str = ""  # al-number, al-time, al-mono; al-plain: a phone's card shows no label before it
+    short: str = ""  # the label on a phone's card, where it is another
 
 
 def table(caption: str, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> ui.element:
@@ -136,7 +137,7 @@ def table(caption: str, columns: Sequence[Column], rows: Sequence[Sequence[Cell]
                 with tag("tr", role="row"):
                     for at, (column, cell) in enumerate(zip(columns, row, strict=True)):
                         classes = f"{column.classes} al-first" if at == 0 else column.classes
-                        attributes = {"role": "cell", "data_label": column.label}
+                        attributes = {"role": "cell", "data_label": column.short or column.label}
                         with tag("td", None, classes, **attributes), tag("div"):
                             tag("span", cell) if isinstance(cell, str) else cell()
     return element

@@ -108,9 +108,7 @@ async def timeline(viewer: frame.Viewer) -> None:
     if problem is not None:
         tags.notice("bad", "That range is not understood", problem, role="alert")
         return
-    counts = await site.call(
-        viewer.site.desk.counts, by=step, target=target or None, due_from=due_from, due_to=due_to
-    )
+    counts = await site.call(viewer.site.desk.counts, by=step, target=target or None, due_from=due_from, due_to=due_to)
     _shown(viewer, bars(counts, step), step, target)
 
 
