@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from almanac import formats, outgoing, page, parquet, ports, wheel, words
+from almanac import controls, formats, outgoing, page, parquet, ports, wheel, words
 from almanac.clock import Clock
 from almanac.ledger import Ledger
 from almanac.record import Headers, Record
@@ -106,6 +106,7 @@ class Kafka:
         self.partitions: dict[str, int] = {}  # of targets
         self.limits: dict[str, int] = {}  # bytes a record of that topic may have
         self.marks: dict[ports.Source, ports.Mark] = {}  # committed offsets
+        self.controls: controls.Controls | None = None  # as told last
 
     def log(self, topic: str, partition: int = 0) -> Log:
         return self.logs.setdefault((topic, partition), Log())
@@ -319,7 +320,9 @@ class MemoryClaims:
         self.owner = owner
         self._start = -1
         self._page = first_page
-        self._said: list[ports.Turn | ports.Stop] = []
+        self._kafka, self._shard = kafka, shard
+        # what people tell stands in the shard topic: who starts hears it again
+        self._said: list[ports.News] = [kafka.controls] if kafka.controls is not None else []
         self.reports: list[dict[str, Any]] = []
 
     def start(self) -> wheel.Opened:
@@ -327,8 +330,13 @@ class MemoryClaims:
         self._start = len(self._list) - 1
         return self._page
 
-    def say(self, news: ports.Turn | ports.Stop) -> None:
+    def say(self, news: ports.News) -> None:
         self._said.append(news)
+        if isinstance(news, controls.Controls):
+            self._kafka.controls = news
+
+    def answer(self, ask: ports.Ask, position: int) -> outgoing.Outgoing:
+        return outgoing.Outgoing("shards", self._shard, b"answer", f"{ask.id} {position}".encode(), [])
 
     def superseded(self) -> str | None:
         for at, (kind, owner) in enumerate(self._list):
@@ -336,7 +344,7 @@ class MemoryClaims:
                 return f"record {at}"
         return None
 
-    def news(self) -> list[ports.Turn | ports.Stop]:
+    def news(self) -> list[ports.News]:
         said, self._said = self._said, []
         return said
 

@@ -63,7 +63,7 @@ class Board:
             late_max=max((s["recent_max"] for s in statuses.values() if s.get("recent_max")), default=None),
             next_due=min(dues, default=None),
             dead_letters=sum(sum(status.get("dead_letters", {}).values()) for status in statuses.values()),
-            states={shard: _state(status) for shard, status in sorted(statuses.items())},
+            states={shard: state(status) for shard, status in sorted(statuses.items())},
             halted=tuple(f"{topic}/{partition}" for topic, partition, _ in _halted(statuses)),
         )
 
@@ -94,10 +94,10 @@ class Board:
         for name in ("shard", "state", "page", "fired", "in memory", "next due", ""):
             shards.add_column(name)
         for shard, status in sorted(statuses.items()):
-            state = _state(status)
-            style = "green" if state == "firing" else "yellow"
+            said = state(status)
+            style = "green" if said == "firing" else "yellow"
             shards.add_row(
-                str(shard), Text(state, style), str(status.get("page")), f"{status.get('fired', 0):,}",
+                str(shard), Text(said, style), str(status.get("page")), f"{status.get('fired', 0):,}",
                 f"{status.get('in_memory', 0):,}", _until(status.get("next_due")), Text(status.get("why") or ""),
             )  # fmt: skip
         beside = [Text.assemble((f"{name}  ", "dim"), _duty(status)) for name, status in (duties or {}).items()]
@@ -108,7 +108,8 @@ class Board:
         return Group(Text(self._title, "bold"), head, Text(), shards, *beside, *halted)
 
 
-def _state(status: Mapping[str, Any]) -> str:
+def state(status: Mapping[str, Any]) -> str:
+    """A shard's, from its wheel's last report."""
     silent = time.time() * 1000 - status.get("reported", 0)
     return f"silent for {silent / 1000:.0f} s" if silent > SILENT else status.get("state", "?")
 
@@ -124,7 +125,7 @@ def _duty(status: Mapping[str, Any]) -> str:
     done += [f"{status['lost']:,} lost"] if status.get("lost") else []
     done += [f"{status['behind']:,} behind"] if status.get("behind") else []
     why = f": {status['why']}" if status.get("why") else ""
-    return f"{_state(status)}{why} ({', '.join(done)})"
+    return f"{state(status)}{why} ({', '.join(done)})"
 
 
 def _lateness(view: Overview) -> str:

@@ -37,6 +37,11 @@ class Clock:
         else:
             self._broker = max(0.0, timestamp - received)
 
+    @property
+    def broker_ms(self) -> int | None:
+        """The broker's clock minus this machine's, as heard last; None if it was not yet."""
+        return None if self._broker is None else round(self._broker)
+
     def check(self) -> str | None:
         """To be called about once a second: follows a small drift, names a large difference."""
         drift = self.wall() - self.monotonic() - self._anchor

@@ -15,14 +15,12 @@ undo that one's change, and sees it.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Self
 
 from almanac import errors
 from almanac.settings import Settings
 
 SAID, AGAIN = "controls", "controls-again"  # keys
-ANSWER = 10.0  # seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +36,7 @@ class Controls:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "paused_targets", tuple(sorted(set(self.paused_targets))))
-        object.__setattr__(self, "target_per_second", MappingProxyType(dict(sorted(self.target_per_second.items()))))
+        object.__setattr__(self, "target_per_second", dict(sorted(self.target_per_second.items())))
         caps = {"missed_per_second": self.missed_per_second, **self.target_per_second}
         for name, cap in caps.items():
             if cap is not None and (type(cap) is not int or cap < 0):
@@ -47,15 +45,10 @@ class Controls:
     def __hash__(self) -> int:
         return hash(self.to_json())
 
-    def __reduce__(self) -> Any:
-        return _controls, (self.fields(),)
-
     @property
     def free(self) -> bool:
         """Is nothing held back?"""
-        return not (
-            self.paused or self.paused_targets or self.missed_per_second is not None or self.target_per_second
-        )
+        return not (self.paused or self.paused_targets or self.missed_per_second is not None or self.target_per_second)
 
     def fields(self) -> dict[str, Any]:
         """As plain values, for a report or an answer in JSON."""
@@ -82,10 +75,6 @@ class Controls:
     def from_json(cls, text: str | bytes) -> Self:
         """What `to_json` gave."""
         return cls.of(json.loads(text))
-
-
-def _controls(fields: dict[str, Any]) -> Controls:
-    return Controls.of(fields)
 
 
 @dataclass(frozen=True)

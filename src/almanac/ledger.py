@@ -68,6 +68,7 @@ class Ledger:
         self.halted: str | None = None  # why nothing more is read, and nothing fired: an upgrade is needed
         self.page_offset = 0  # the page in use speaks for everything below
         self.net = 0  # pending schedules more (or fewer) than the book had at the page's offsets, as far as is known
+        self.planned = self.cancelled = 0  # words taken, and cancels that met one, since the start
         self._nets: list[tuple[int, int]] = [(0, 0)]  # positions, and `net` there
         self.adrift: dict[bytes, Entry | int] = {}  # rule 4: to be repeated, an entry or (int) a cancel's version
         self.garbage: dict[int, words.Garbage] = {}  # rule 5: to be disposed of, by offset
@@ -143,6 +144,7 @@ class Ledger:
             return None
         entry = Entry(self, word.version, word.record, word.schedule)
         state = self.state(key)
+        self.planned += 1
         if state is None or _version(state) is None:
             self.net += 1
         self._set(key, entry if keep(entry) else word.version)
@@ -192,6 +194,7 @@ class Ledger:
         paged = state is None and kill.version < self.page_offset and not ended  # a row of the page
         if current is not None or paged:
             self.net -= 1
+            self.cancelled += not kill.ours
         self._set(key, min(cast(int, state), over) if state is not None and current is None else over)
         self._drift(key, None)
         return key

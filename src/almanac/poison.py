@@ -41,10 +41,12 @@ class Ward:
         counts: tally.Tally,
         give_back: Callable[[Sequence[Entry]], None],
         committed: Callable[[Sequence[Entry]], None],
+        grant: Callable[[str, int, int], int] = lambda target, wanted, now: wanted,
     ) -> None:
         self._writer, self._clock, self._chores, self._tally = writer, clock, chores, counts
         self._history, self._most = history, most
         self._give_back, self._committed = give_back, committed
+        self._grant = grant  # how many of so many may go to that target now
         self.quarantine: dict[str, Quarantine] = {}
         self._stuck: set[Place] = set()  # rule 9: not even their tombstone fits
 
@@ -95,6 +97,7 @@ class Ward:
                 del self.quarantine[target]
                 continue
             batch = [entry for entry in kept.entries.values() if entry.due <= now][: self._most]
+            batch = batch[: self._grant(target, len(batch), now)]
             if not batch:
                 continue
             if self._writer.offline(target):

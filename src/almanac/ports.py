@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from almanac.controls import Controls
 from almanac.errors import AlmanacError
 from almanac.outgoing import Outgoing
 from almanac.record import Record
@@ -136,6 +137,25 @@ class Stop(NamedTuple):
     replaced: str | None = None
 
 
+class Ask(NamedTuple):
+    """News: somebody wants to know when that offset is passed for good (see `asks`)."""
+
+    id: str
+    topic: str
+    partition: int
+    offset: int
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> "Ask | None":
+        """From what the record says; None if that is no ask."""
+        ask = cls(value.get("ask", ""), value.get("topic", ""), value.get("partition", -1), value.get("offset", -1))
+        good = isinstance(ask.id, str) and isinstance(ask.offset, int) and ask.offset >= 0
+        return ask if good and isinstance(ask.topic, str) and isinstance(ask.partition, int) else None
+
+
+News = Turn | Stop | Ask | Controls
+
+
 class Claims(Protocol):
     """The shard's partition of the shard topic."""
 
@@ -145,8 +165,11 @@ class Claims(Protocol):
     def superseded(self) -> str | None:
         """Reads to the end; names the later owner or start, if there is one."""
 
-    def news(self) -> Sequence[Turn | Stop]:
-        """What the driver has said since the last call."""
+    def news(self) -> Sequence[News]:
+        """What was said since the last call: by the driver, and (controls, asks) by others."""
+
+    def answer(self, ask: Ask, position: int) -> Outgoing:
+        """The answer to an ask, to be written in a transaction."""
 
     def report(self, status: dict[str, Any]) -> None:
         """Tells how the wheel is."""

@@ -41,6 +41,15 @@ class Pulse:
         now = self._clock.monotonic()
         return [[topic, partition] for (topic, partition), since in self._hanging.items() if now - since > HANGING]
 
+    def open_ms(self) -> int:
+        """For how long the oldest transaction on these partitions has been open, as far as is known; 0: none is."""
+        return round(self._clock.monotonic() - min(self._hanging.values())) if self._hanging else 0
+
+    def lag(self) -> int:
+        """Records (and marks) between what was read and the ends as they were known last."""
+        high = self._answers[0].high if self._answers else {}
+        return sum(max(0, high.get(source, 0) - ledger.position) for source, ledger in self._ledgers.items())
+
     def _ask(self, now: float) -> None:
         stable = self._tail.stable()
         if stable is not None and stable not in self._answers[:1]:

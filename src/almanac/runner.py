@@ -23,7 +23,22 @@ from confluent_kafka import IsolationLevel, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from almanac import errors, jars, kafka, keeper, ports, priority, shadow, shard, sink, states, tail, topics
+from almanac import (
+    controls,
+    errors,
+    jars,
+    kafka,
+    keeper,
+    ports,
+    priority,
+    progress,
+    shadow,
+    shard,
+    sink,
+    states,
+    tail,
+    topics,
+)
 from almanac.book import archive, pages, session
 from almanac.settings import Settings
 
@@ -132,6 +147,11 @@ class Runner:
         return dict(self._ownership.duties) if self._ownership is not None else {}
 
     @property
+    def controls(self) -> controls.Controls:
+        """What people have told the wheels last: pauses, caps."""
+        return self._ownership.controls if self._ownership is not None else controls.Controls()
+
+    @property
     def pending_in_book(self) -> dict[int, int]:
         """How many schedules the book had when each page was made, by the page's number."""
         return dict(self._keeper.pending) if hasattr(self, "_keeper") else {}
@@ -213,6 +233,8 @@ class Runner:
         self._spawn("topics", self._watch_topics)
         if self.settings.states_topics:
             self._spawn("states", self._tell_states)
+        if not self.settings.shadow:
+            self._spawn("progress", self._show_progress)
         self._progress("Wheels: taking over")
         begun = said = time.monotonic()
         book = False
@@ -302,6 +324,7 @@ class Runner:
             partitions=[s for s in self._sources if pages.shard_of(s[1], self._shards) == number],
             topic_ids=self._topic_ids,
             broker_max_bytes=topics.broker_max_bytes(self._admin),
+            shards=self._shards,
         )
         self._run(number, job)
 
@@ -357,6 +380,12 @@ class Runner:
                 self._stopping.wait(RETRY)
         if not isinstance(self.failure, Replaced):  # else the later owner tells
             _quietly(reporter.close)
+
+    def _show_progress(self) -> None:
+        shown = progress.Progress(self.settings)
+        while not self._stopping.wait(progress.INTERVAL):
+            shown.show(self.statuses.values())
+        shown.close()
 
     def _listen(self) -> None:
         while not self._stopping.is_set():

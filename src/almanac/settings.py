@@ -137,7 +137,9 @@ TopicOrOff = Annotated[str, _checked(lambda name: name == "" or is_topic(name))]
 # What follows # or ? is no part of a place: some of the libraries below would drop it, others would not.
 Place = Annotated[str, _checked(lambda place: not (_is_url(place) and set(place) & set("#?")))]
 # a bare port: how PROMETHEUS_SCRAPING_ENDPOINT_PORT is written
-Listen = Annotated[str, BeforeValidator(lambda v: f":{v}" if str(v).isdecimal() else v), _checked(address)]
+Listen = Annotated[
+    str, BeforeValidator(lambda v: f":{v}" if str(v).isdecimal() else v), _checked(lambda v: v == "" or address(v))
+]
 Seconds = Annotated[int, _measure(_SECONDS)]
 Milliseconds = Annotated[int, _measure({"ms": 1, "s": 1000})]
 Bytes = Annotated[int, _measure(_BYTES)]
@@ -189,12 +191,16 @@ class Settings(BaseModel):
         environment=("GROUP_ID", "CONSUMER_GROUP_ID"),
     )
     metrics_http_addr: Listen = _field(
-        ":8001",
+        "127.0.0.1:8001",
         "where metrics are served, at /metrics",
-        "host:port or :port",
+        "host:port, :port for every interface, or empty for none",
         environment=("METRICS_HTTP_ADDR", "METRICS_ADDR", "PROMETHEUS_SCRAPING_ENDPOINT_PORT"),
     )
-    server_addr: Listen = _field(":8000", "where the REST interface is served", "host:port or :port")
+    server_addr: Listen = _field(
+        "127.0.0.1:8000",
+        "where the REST interface and the page are served",
+        "host:port, :port for every interface, or empty for none",
+    )
     history_topic: TopicOrOff = _field("history", "gets a copy of all that fires", "a topic's name, or empty for none")
     schedule_grace_interval: Seconds = _field(
         0,
@@ -221,6 +227,22 @@ class Settings(BaseModel):
     )
     partitioner: Literal[PARTITIONERS] = _field(  # type: ignore[valid-type]
         "murmur2_random", "who schedules and cancels an id must use the same one", "one of " + ", ".join(PARTITIONERS)
+    )
+
+    # The REST interface
+    api_token: Annotated[str, _checked(lambda token: token.isascii() and not set(token) & set(" \t\r\n"))] = _field(
+        "",
+        "whoever asks must send it (Authorization: Bearer ...); empty: nobody needs one",
+        "ASCII without spaces, 16 characters or more",
+        hidden=True,
+    )
+    hide_payloads: bool = _field(False, "values and headers of messages are not shown to anybody", "true or false")
+    api_max_body: Bytes = _field(
+        1 << 20, "bytes of a request that are taken", "1 KiB to 100 MiB, such as 1MiB", ge=1 << 10, le=100 << 20
+    )
+    api_max_page: int = _field(1000, "rows of one answer", "1 to 10000", ge=1, le=10_000)
+    api_rate: int = _field(
+        100, "requests a second that one address may send (0: no limit)", "0 to 100000", ge=0, le=100_000
     )
 
     # Timers
@@ -258,6 +280,17 @@ class Settings(BaseModel):
         "targets (patterns) written before their due time and committed at it: readers of uncommitted records see "
         "them early",
         "patterns of topic names such as alerts-*, separated by commas",
+    )
+
+    targets_allow: Names = _field(
+        (),
+        "the only targets (patterns) that may be delivered to (unset: all); others end in the dead letters, forbidden",
+        "patterns of topic names such as orders-*, separated by commas",
+    )
+    targets_deny: Names = _field(
+        (),
+        "targets (patterns) that nothing is delivered to, whatever TARGETS_ALLOW says",
+        "patterns of topic names such as internal-*, separated by commas",
     )
 
     shadow: bool = _field(
@@ -335,6 +368,8 @@ class Settings(BaseModel):
             )
         if self.bridge_topic and self.bridge_topic not in native:
             problems.append(("bridge_topic", self.bridge_topic, f"must be {allowed('bridge_topic')}"))
+        if self.api_token and len(self.api_token) < 16:
+            problems.append(("api_token", passthrough.MASK, f"must be {allowed('api_token')}"))
         if self.retention_days == 0:
             problems.append(("retention_days", "0", "must be -1 or 1 to 36500 days"))
         return problems
@@ -413,16 +448,26 @@ class Settings(BaseModel):
         return self.transaction_timeout * 1000
 
     @property
-    def metrics_address(self) -> Address:
-        return address(self.metrics_http_addr)
+    def metrics_address(self) -> Address | None:
+        """None: metrics are not served."""
+        return address(self.metrics_http_addr) if self.metrics_http_addr else None
 
     @property
-    def server_address(self) -> Address:
-        return address(self.server_addr)
+    def server_address(self) -> Address | None:
+        """None: nothing is served."""
+        return address(self.server_addr) if self.server_addr else None
 
     def commits_ahead(self, target: str) -> bool:
         """Whether messages for this topic are written before their due time and committed at it."""
-        return any(fnmatch.fnmatchcase(target, pattern) for pattern in self.commit_ahead_targets)
+        return _matches(target, self.commit_ahead_targets)
+
+    def forbids(self, target: str) -> str | None:
+        """Why nothing may be delivered to this topic; None if it may."""
+        if _matches(target, self.targets_deny):
+            return f"target {target} is among TARGETS_DENY ({', '.join(self.targets_deny)})"
+        if self.targets_allow and not _matches(target, self.targets_allow):
+            return f"target {target} is not among TARGETS_ALLOW ({', '.join(self.targets_allow)})"
+        return None
 
     # Loading and copies
 
@@ -453,6 +498,10 @@ class Settings(BaseModel):
 
 NAMES: Final = tuple(name for name in Settings.model_fields if name not in ("origins", "notes"))
 """The settings' names, in the order in which people read them."""
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _extra(name: str, part: str) -> Any:

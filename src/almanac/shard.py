@@ -7,6 +7,8 @@ Partition s of `<group>-shards` orders everything that concerns shard s:
     page     the owner announces a page
     stop     the owner ends its wheels
     status   a wheel tells how it is
+    controls, controls-again   what people tell the wheels: see `controls`
+    ask, answer                whether a wheel has passed an offset: see `asks`
 
 The duties beside the wheels (bridge, oscillator) belong to the owner of shard 0; their records stand in partition 0:
 
@@ -21,13 +23,13 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from almanac import kafka, ports, tail
+from almanac import controls, errors, kafka, outgoing, ports, tail, topics
 from almanac.clock import Clock
 from almanac.settings import Settings
 
@@ -35,6 +37,8 @@ log = logging.getLogger("almanac.shard")
 
 ANSWER = 10.0  # seconds
 ALIVE = 3_000  # ms since a wheel's last report in which it counts as alive
+WAITS = 60_000  # ms for which somebody may wait for the answer to an ask
+LACKING = 1.0  # seconds after which controls are repeated to a partition that lacks them
 GONE = ("stopped", "replaced")
 
 
@@ -79,21 +83,24 @@ class Journal:
         self._producer.flush(1)
 
     def _produce(self, shard: int, key: str, value: dict[str, Any], told: Any) -> None:
-        text = json.dumps(value, separators=(",", ":")).encode()
         try:
-            self._producer.produce(self.topic, text, key.encode(), shard, on_delivery=told)
+            self._producer.produce(self.topic, _text(value), key.encode(), shard, on_delivery=told)
         except (BufferError, KafkaException) as error:
             raise ports.Unavailable(f"cannot write {key} to {self.topic}/{shard}: {error}") from error
 
 
 class Reader:
-    """Reads partitions of the shard topic from given offsets on."""
+    """Reads partitions of the shard topic from given offsets on.
+
+    Uncommitted records too: only answers (`asks`) are written in transactions, and one that a dead wheel left open must
+    not hide claims.
+    """
 
     def __init__(self, settings: Settings, since: dict[int, int]) -> None:
         self.topic = settings.shard_topic
         # Compacted: the offset asked for may be gone, and reading goes on behind it.
-        config = kafka.consumer(settings, group_id=f"{settings.group_id}-shards", auto_offset_reset="earliest")
-        self._consumer = Consumer({**config, "fetch.wait.max.ms": 100})
+        more = {"auto_offset_reset": "earliest", "isolation_level": "read_uncommitted", "fetch_wait_max_ms": 100}
+        self._consumer = Consumer(kafka.consumer(settings, group_id=f"{settings.group_id}-shards", **more))
         self._consumer.assign([TopicPartition(self.topic, shard, offset) for shard, offset in since.items()])
         self._admin = AdminClient(kafka.admin(settings))
         self._positions = dict(since)
@@ -144,7 +151,8 @@ class KafkaClaims:
         self._start = -1
         self._newer: str | None = None
         self._page: dict[str, Any] | None = None
-        self._news: list[ports.Turn | ports.Stop] = []
+        self._controls = -1  # the version of those heard
+        self._news: list[ports.News] = []
 
     def start(self) -> dict[str, Any]:
         """See ports.Claims."""
@@ -155,7 +163,7 @@ class KafkaClaims:
             self._read(0.1)
             if time.monotonic() > end:
                 raise ports.Unavailable(f"no page was announced for shard {self._shard}")
-        self._news = [said for said in self._news if isinstance(said, ports.Stop)]
+        self._news = [said for said in self._news if not isinstance(said, ports.Turn)]
         return self._page
 
     def _begin(self) -> None:
@@ -172,12 +180,17 @@ class KafkaClaims:
                 raise ports.Unavailable("the shard topic cannot be read to its end")
         return self._newer
 
-    def news(self) -> Sequence[ports.Turn | ports.Stop]:
+    def news(self) -> Sequence[ports.News]:
         """See ports.Claims."""
         self._journal.poll()
         self._read()
         news, self._news = self._news, []
         return news
+
+    def answer(self, ask: ports.Ask, position: int) -> outgoing.Outgoing:
+        """See ports.Claims."""
+        value = {"ask": ask.id, "position": position, "at": self._clock.now(), "who": who()}
+        return outgoing.Outgoing(self._journal.topic, self._shard, b"answer", _text(value), [])
 
     def report(self, status: dict[str, Any]) -> None:
         """See ports.Claims."""
@@ -193,8 +206,11 @@ class KafkaClaims:
         self._reader.close()
 
     def _read(self, seconds: float = 0.0) -> None:
-        for _, offset, _, key, value in self._reader.poll(seconds):
-            self._hear(offset, key, value)
+        for _, offset, timestamp, key, value in self._reader.poll(seconds):
+            if key != "ask":
+                self._hear(offset, key, value)
+            elif self._clock.wall() - timestamp < WAITS and (ask := ports.Ask.of(value)) is not None:
+                self._news.append(ask)  # one of before is heard again by a wheel that is started again
 
     def _hear(self, offset: int, key: str, value: dict[str, Any]) -> None:
         ours = value.get("owner") == self._owner
@@ -208,6 +224,9 @@ class KafkaClaims:
             self._news.append(ports.Turn(value["page"]))
         elif key == "stop" and ours and offset > self._start:  # an earlier one was for an earlier start
             self._news.append(ports.Stop())
+        elif (told := controls.heard(self._shard, offset, key, value)) is not None and told.version > self._controls:
+            self._controls = told.version
+            self._news.append(told.controls)
 
 
 class KafkaPost(KafkaClaims):
@@ -251,6 +270,9 @@ class Ownership:
         self.statuses: dict[int, dict[str, Any]] = {}
         self.duties: dict[str, dict[str, Any]] = {}  # their last reports
         self._predecessors: dict[int, tuple[int, str]] = {}  # time and state of their last report
+        self._told: controls.Told | None = None  # the last controls
+        self._heard: dict[int, int] = {}  # the version of those that a partition has
+        self._lacking: float | None = None  # since when some partition does not have the last ones
         self.replaced_by: str | None = None
 
     def look(self, partitions: int) -> None:
@@ -274,7 +296,37 @@ class Ownership:
         works_on = () if self._settings.shadow else self._settings.own_topics
         value = {"who": who(), "shards": self.shards, "topics": list(works_on), "at": time.time()}
         self._offsets = {shard: self._journal.write(shard, "owner", value) for shard in self._looked}
+        told = controls.latest(self._settings)  # what is told from now on, wheels hear themselves
+        if told is not None:
+            self._learn(told)
+            self._repeat(told, self._looked)
         return self._offsets
+
+    @property
+    def controls(self) -> controls.Controls:
+        """What the wheels were told last."""
+        return self._told.controls if self._told is not None else controls.Controls()
+
+    def _learn(self, told: controls.Told) -> None:
+        if self._told is None or told.version > self._told.version:
+            self._told = told
+
+    def _repeat(self, told: controls.Told, shards: Iterable[int]) -> None:
+        for shard in shards:
+            self._journal.write(shard, controls.AGAIN, told.value())
+            self._heard[shard] = told.version
+        self._lacking = None
+
+    def _mend(self) -> None:
+        """Who tells controls may not come further than the first partition: the others get them from here."""
+        told = self._told
+        lacking = [shard for shard in self._offsets if told is not None and self._heard.get(shard, -1) < told.version]
+        if told is None or not lacking:
+            self._lacking = None
+        elif self._lacking is None:
+            self._lacking = time.monotonic()
+        elif time.monotonic() - self._lacking > LACKING and self.replaced_by is None:
+            self._repeat(told, lacking)
 
     def announce(self, page: dict[str, Any]) -> None:
         """A page for every shard."""
@@ -300,8 +352,55 @@ class Ownership:
                 self.duties[key.removesuffix("-status")] = {**value, "reported": timestamp}
             elif key == "status":
                 self._predecessors[shard] = (timestamp, value.get("state", "?"))
+            elif (told := controls.heard(shard, offset, key, value)) is not None:
+                self._heard[shard] = max(told.version, self._heard.get(shard, -1))
+                self._learn(told)
+        self._mend()
 
     def close(self) -> None:
         """Ends reading."""
         if self._reader is not None:
             self._reader.close()
+
+
+def read(settings: Settings, shard: int) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Offset, key and value of what a partition holds now; nothing if it does not exist. Takes a moment."""
+    if (
+        topics.partition_counts(kafka.admin_client(settings), [settings.shard_topic]).get(settings.shard_topic, 0)
+        <= shard
+    ):
+        return
+    reader = Reader(settings, {shard: 0})
+    try:
+        ends = reader.ends()
+        until = time.monotonic() + ANSWER
+        while not reader.at(ends):
+            if time.monotonic() > until:
+                raise errors.Unreachable(
+                    f"{settings.shard_topic}/{shard} was not read to its end within {ANSWER:.0f} s"
+                )
+            for _, offset, _, key, value in reader.poll(0.1):
+                yield offset, key, value
+    except ports.Unavailable as error:
+        raise errors.Unreachable(str(error)) from error
+    finally:
+        reader.close()
+
+
+def tell(settings: Settings, said: controls.Controls) -> None:
+    """Writes controls to every partition; see `controls.write`."""
+    name = settings.shard_topic
+    count = topics.partition_counts(kafka.admin_client(settings), [name]).get(name, 0)
+    if not count:
+        raise errors.AlmanacError(f"topic {name} does not exist: no scheduler of this group (GROUP_ID) has run yet")
+    journal = Journal(settings)
+    try:
+        version = journal.write(0, controls.SAID, said.fields())
+        for shard in range(1, count):
+            journal.write(shard, controls.SAID, controls.Told(version, said).value())
+    except ports.Unavailable as error:
+        raise errors.Unreachable(str(error)) from error
+
+
+def _text(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()

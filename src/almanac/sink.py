@@ -52,6 +52,7 @@ class Job:
     topic_ids: dict[str, str]
     broker_max_bytes: int
     duty: str = ""  # one of these instead of a wheel
+    shards: int = 1  # wheels of the group
 
     def to_json(self) -> str:
         """For the row."""
@@ -127,6 +128,8 @@ def turn(job: Job) -> str:
         since_delta=settings.since_delta,
         keep=2 * settings.page_length_ms,
         early=settings.commits_ahead if settings.commit_ahead_targets else None,
+        forbidden=settings.forbids if settings.targets_allow or settings.targets_deny else None,
+        shards=job.shards,
     )
     turning = wheel.Wheel(
         ledgers, reader, transactions, claims, clock, options, lambda page: open_page(page, job.shard)

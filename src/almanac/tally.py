@@ -3,11 +3,16 @@
 import bisect
 from collections import Counter
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from almanac.ledger import Entry
 
 BOUNDS = (1, 2, 5, 10, 15, 20, 30, 50, 75, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 60_000, 3_600_000)  # ms
+MISSED = 1_000  # ms late: from here on it counts as missed
+TARGETS = 100  # that a report names
+
+_target = attrgetter("schedule.target")
 
 
 class Tally:
@@ -19,6 +24,8 @@ class Tally:
         self.aborted = 0
         self.letters: Counter[str] = Counter()
         self.repeats = 0
+        self.targets: Counter[str] = Counter()
+        self.transaction = [0] * (len(BOUNDS) + 1)
         self.late = [0] * (len(BOUNDS) + 1)
         self.late_max = 0
         self._recent = [0] * (len(BOUNDS) + 1)
@@ -27,6 +34,7 @@ class Tally:
     def add(self, entries: Sequence[Entry], now: int) -> None:
         """These were committed now. Neighbours mostly share their due time: counted by run."""
         self.fired += len(entries)
+        self.targets.update(map(_target, entries))
         run, due = 0, -1
         for entry in entries:
             if entry.due == due:
@@ -35,6 +43,10 @@ class Tally:
             self._count(due, run, now)
             run, due = 1, entry.due
         self._count(due, run, now)
+
+    def took(self, ms: float) -> None:
+        """A commit took that long."""
+        self.transaction[bisect.bisect_left(BOUNDS, ms)] += 1
 
     def _count(self, due: int, number: int, now: int) -> None:
         if number:
@@ -51,7 +63,10 @@ class Tally:
         top, self._recent_max = self._recent_max, 0
         return {
             "fired": self.fired,
+            "missed_total": sum(self.late[bisect.bisect_right(BOUNDS, MISSED) :]),
+            "targets": dict(self.targets.most_common(TARGETS)),
             "transactions": self.transactions,
+            "transaction_ms": self.transaction,
             "aborted": self.aborted,
             "dead_letters": dict(self.letters),
             "repeats": self.repeats,

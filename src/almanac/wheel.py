@@ -14,13 +14,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from almanac import formats, outgoing, ports, tally, when
-from almanac.agenda import Agenda
+import psutil
+
+from almanac import formats, lineup, outgoing, ports, tally, when
+from almanac.answers import Answers
 from almanac.chores import Chores
 from almanac.clock import Clock
+from almanac.controls import Controls
+from almanac.gate import Gate
 from almanac.horizon import Horizon
-from almanac.lane import Lane
 from almanac.ledger import Entry, Ledger
+from almanac.lineup import Lineup
 from almanac.page import Page, unreadable
 from almanac.page import entry as page_entry
 from almanac.poison import Ward
@@ -30,13 +34,12 @@ from almanac.words import Garbage
 
 log = logging.getLogger("almanac.wheel")
 
-WINDOW = 2  # ms: what is due this close to each other is staged as one
-MISSED = 1_000  # ms behind: from here on the missed ones drain beside the live ones, not before them
 PREPARE = 10_000  # ms ahead that rows of a page are decoded in idle time
 REPORT = 1_000  # ms between reports
 FRESH = 50  # ms for which what was read is the whole truth
 DRAIN = 200  # full polls in a row
 SAY_AGAIN = 30_000  # ms after which the log is told once more why the wheel waits
+LISTEN = 250  # ms: a message that is staged for longer than that can still be held back
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ class Options:
     since_delta: int | None = None  # days
     keep: int = 600_000  # how far behind the page's horizon live words stay in memory
     early: Callable[[str], bool] | None = None  # targets that may be written ahead of time, committed on time
+    forbidden: Callable[[str], str | None] | None = None  # why nothing may go to that target; None: all may
+    shards: int = 1  # wheels that share a cap
 
 
 @dataclass(frozen=True)
@@ -84,17 +89,20 @@ class Wheel:
         self._open = open_page
         self._page: Opened | None = None
         self._coming: Opened | None = None
-        self._missed: Lane | None = None
         self._horizon = Horizon(options.keep)
         self._staged: set[tuple[Ledger, bytes]] = set()
         self._stopped_keys = False  # rule 11: a staged key was touched
         self._chores = Chores(ledgers, writer, options.dead_letters, options.fires, options.bytes, self.tally)
-        self._live = Lane(Agenda(), Page().cursor(self.ledgers, self._chores.bury))
+        self._gate = Gate(options.shards)
+        self._steered = False  # the controls changed while something was staged
+        self._lineup = Lineup(self.ledgers, self._chores.bury, self._gate, options.fires, options.ahead)
         self._ward = Ward(
             writer, clock, options.history, options.fires, self._chores, self.tally,
-            lambda entries: self._live.give_back(entries), self._committed,
+            self._lineup.give_back, self._committed, self._gate.grant,
         )  # fmt: skip
         self._pulse = Pulse(self.ledgers, tail, clock)
+        self._answers = Answers(self.ledgers, writer, claims)
+        self._process = psutil.Process()
         self._polled = -1e18
         self._reported = -1e18
         self._trouble: str | None = None
@@ -164,11 +172,18 @@ class Wheel:
         """Does what is due now, or waits a little for something to happen."""
         self._listen()
         self._watch()
+        self._answers.give()
         now = self._clock.now()
         if self._trouble:
             self._poll(0.05)
             return
-        if self._chores.do() or self._ward.release(now):
+        if self._chores.do():
+            self._poll(0)
+            return
+        if self._gate.shut:
+            self._poll(0.1)
+            return
+        if self._ward.release(now):
             self._poll(0)
             return
         batch = self._fresh(self._gather(now))
@@ -176,12 +191,10 @@ class Wheel:
             self._fire(batch)
             self._poll(0)
             return
-        if self._live.cursor.prepare(now + PREPARE):
+        if self._lineup.live.cursor.prepare(now + PREPARE):
             self._poll(0)
             return
-        due = self._live.next_due()
-        wait = 0.1 if due is None else min(0.1, max(0.0, (due - self._options.ahead - self._clock.now()) / 1000))
-        self._poll(wait)
+        self._poll(self._lineup.wait(self._clock.now()))
 
     def _fresh(self, batch: list[Entry]) -> list[Entry]:
         """What of it still stands. To turn a page or to read its rows takes a while, and a cancel may have come."""
@@ -217,34 +230,22 @@ class Wheel:
     def _keep(self, entry: Entry) -> bool:
         if not self._horizon.keeps(entry.due, self._clock.now()):
             return False
-        self._live.agenda.push(entry)
+        self._lineup.push(entry)
         return True
 
     def _gather(self, now: int) -> list[Entry]:
-        limit = self._options.fires
-        due = self._live.next_due()
-        batch: list[Entry] = []
-        if self._missed is not None:
-            batch = self._missed.take(now, limit // 2)
-            if self._missed.next_due() is None:
-                self._missed = None
-        elif due is not None and due < now - MISSED:
-            self._split(now)
-            return self._gather(now)
-        if due is not None and due <= now:
-            batch += self._live.take(now, limit - len(batch))
-        elif due is not None and not batch and due <= now + self._options.ahead:
-            batch = self._live.take(due + WINDOW, limit)
-        return self._bounded(self._judged(batch, now))
+        batch = self._lineup.gather(now)
+        if self._options.forbidden is not None:
+            batch = self._allowed(batch, self._options.forbidden)
+        return self._lineup.bounded(self._judged(batch, now), self._options.bytes)
 
-    def _split(self, now: int) -> None:
-        # What was missed drains in due order beside the live ones, half of each transaction: see _gather.
-        cursor = self._live.cursor
-        cursor.bound(now)
-        page = self._page.page if self._page else Page()
-        self._missed = Lane(self._live.agenda.split(now), cursor)
-        self._live.agenda.keep(lambda entry: not entry.paged)  # given back; the new cursor reads them again
-        self._live = Lane(self._live.agenda, page.cursor(self.ledgers, self._chores.bury, now))
+    def _allowed(self, batch: list[Entry], forbidden: Callable[[str], str | None]) -> list[Entry]:
+        """Whoever can write a schedule must not borrow the scheduler's rights."""
+        refused = {target: why for target in {entry.schedule.target for entry in batch} if (why := forbidden(target))}
+        for entry in batch if refused else ():
+            if (why := refused.get(entry.schedule.target)) is not None:
+                self._chores.bury(entry, "forbidden", why)
+        return [entry for entry in batch if entry.schedule.target not in refused] if refused else batch
 
     def _judged(self, batch: list[Entry], now: int) -> list[Entry]:
         floor, all_well = when.floor(now, self._options.since_delta), self._ward.empty
@@ -260,15 +261,6 @@ class Wheel:
                 good.append(entry)
         return good
 
-    def _bounded(self, batch: list[Entry]) -> list[Entry]:
-        size = 0
-        for number, entry in enumerate(batch):
-            size += 2 * len(entry.record.value or b"") + 400
-            if size > self._options.bytes and number:
-                self._live.give_back(batch[number:])
-                return batch[:number]
-        return batch
-
     # Rule 2: target, history copy and tombstone are one transaction.
 
     def _fire(self, batch: list[Entry]) -> None:
@@ -277,18 +269,20 @@ class Wheel:
             records = self._stage(batch)
             if self._await(batch):
                 self._writer.send(records)
+                begun = self._clock.monotonic()
                 self._writer.commit()
+                self.tally.took(self._clock.monotonic() - begun)
                 self._committed(batch)
             else:
                 self._writer.flush()
                 self._writer.abort()
                 self.tally.aborted += 1
-                self._live.give_back(batch)
+                self._lineup.give_back(batch)
         except ports.Refused as error:
             log.warning("transaction refused: %s; looking for the culprit", error)
             self._take_apart(batch)
         except ports.Unsettled:
-            self._live.give_back(batch)  # rule 1 will tell which of them went out
+            self._lineup.give_back(batch)  # rule 1 will tell which of them went out
             raise
         finally:
             self._staged = set()
@@ -299,12 +293,12 @@ class Wheel:
             self._writer.abort()
             in_time = self._await(batch)  # what was refused while it was staged is not due yet (rule 7)
         except ports.Unsettled:
-            self._live.give_back(batch)
+            self._lineup.give_back(batch)
             raise
         if in_time:
             self._ward.sort_out(batch)
         else:
-            self._live.give_back(batch)
+            self._lineup.give_back(batch)
 
     def _stage(self, batch: list[Entry]) -> list[outgoing.Outgoing]:
         """Writes what may be written before the due time; returns what must wait for it, ready to go."""
@@ -327,11 +321,13 @@ class Wheel:
         due = max(batch[0].due, batch[-1].due)
         if self._clock.now() < due:
             self._staged = {(entry.ledger, entry.record.key or b"") for entry in batch}
-            self._stopped_keys = False
+            self._stopped_keys = self._steered = False
             while (left := due - self._clock.now()) > 0:
-                self._poll(max(0.0005, (left - 1) / 1000))
-                sooner = self._live.agenda.next_due()
-                if self._stopped_keys or (sooner is not None and sooner < due - 2 * WINDOW):
+                self._poll(max(0.0005, min(LISTEN, left - 1) / 1000))
+                if left > LISTEN:
+                    self._listen(pages=False)
+                sooner = self._lineup.live.agenda.next_due()
+                if self._stopped_keys or self._steered or (sooner is not None and sooner < due - 2 * lineup.WINDOW):
                     return False
         return True
 
@@ -347,6 +343,12 @@ class Wheel:
         for said in self._claims.news():
             if isinstance(said, ports.Stop):
                 self._stop = said
+                continue
+            if isinstance(said, ports.Ask):
+                self._answers.hear(said)
+                continue
+            if isinstance(said, Controls):
+                self._steer(said)
                 continue
             try:
                 coming = self._open(said.page)
@@ -365,6 +367,11 @@ class Wheel:
                 self._read_again(coming)
         elif pages and self._page is not None and self._horizon.is_near(self._clock.now()):
             self._read_again(self._page)
+
+    def _steer(self, controls: Controls) -> None:
+        self._gate.steer(controls, self._clock.now())
+        self._steered = True
+        log.info("controls: %s", controls.to_json())
 
     def _tell_if_late(self, page: Opened) -> None:
         late = 0 if self._page is None else self._clock.now() - self._page.horizon
@@ -385,16 +392,12 @@ class Wheel:
         """The page takes over from the one in use: no fence, no gap."""
         for source, ledger in self.ledgers.items():
             ledger.turn(page.offsets.get(source, 0))
-        agenda = self._live.agenda
-        if self._missed is not None:
-            for entry in self._missed.agenda.take(1 << 62, 1 << 62):
-                agenda.push(entry)
         # rows of the old page, waiting letters and quarantined ones: the new page brings them again
-        agenda.keep(lambda entry: not entry.paged and entry.ledger.alive(entry))
+        self._lineup.turn(page.page, lambda entry: entry.ledger.alive(entry))
         self._chores.turn()
         self._ward.turn()
         self._horizon.turn(self._positions(), page.offsets, page.horizon, known)
-        self._use(page, agenda)
+        self._use(page)
 
     def _reopen(self, page: Opened) -> None:
         """The page becomes the only memory; the log is read again from its offsets."""
@@ -404,12 +407,11 @@ class Wheel:
         self._chores.clear()
         self._ward.quarantine.clear()
         self._horizon.begin(self._positions(), page.horizon)
-        self._use(page, Agenda())
+        self._lineup.begin(page.page)
+        self._use(page)
 
-    def _use(self, page: Opened, agenda: Agenda) -> None:
+    def _use(self, page: Opened) -> None:
         self._page = page
-        self._missed = None
-        self._live = Lane(agenda, page.page.cursor(self.ledgers, self._chores.bury))
         for mark in page.page.marks():
             ledger = self.ledgers.get((mark.record.topic, mark.record.partition))
             if ledger is None:
@@ -432,7 +434,7 @@ class Wheel:
     def _watch(self) -> None:
         if self._pulse.look(urgent=self._trouble is not None):
             self._trouble = self._pulse.trouble
-            self.state = "paused" if self._trouble else "firing"
+        self.state = "paused" if self._trouble or self._gate.shut else "firing"
         self._report_in_time()
 
     def _report_in_time(self) -> None:
@@ -456,12 +458,10 @@ class Wheel:
 
     def idle(self) -> bool:
         """Is all read that has come, all done that is due, and nothing to do until something comes or falls due?"""
-        due = self._live.next_due()
         return (
             self.state == "firing"
             and all(ledger.at_end or ledger.halted for ledger in self.ledgers.values())
-            and self._missed is None
-            and (due is None or due > self._clock.now())
+            and self._lineup.idle(self._clock.now())
             and self._chores.none()
         )
 
@@ -469,19 +469,27 @@ class Wheel:
         """How the wheel is, for people and metrics."""
         return {
             "state": self.state,
-            "why": self._trouble,
+            "why": self._trouble or (f"paused by {self._gate.controls.by or 'somebody'}" if self._gate.shut else None),
             "page": self._page.number if self._page else None,
             "horizon": self._page.horizon if self._page else None,
             "positions": [[t, p, offset] for (t, p), offset in self._positions().items()],
-            "next_due": self._live.next_due(),
-            "missed": self._missed is not None,
-            "in_memory": len(self._live.agenda),
+            "next_due": self._lineup.next_due(),
+            "missed": self._lineup.behind,
+            "in_memory": len(self._lineup),
             "seen": sum(map(len, self.ledgers.values())),
             "net": sum(ledger.net for ledger in self.ledgers.values()),
             "adrift": sum(len(ledger.adrift) for ledger in self.ledgers.values()),
             "quarantine": {target: len(kept.entries) for target, kept in self._ward.quarantine.items()},
             "hanging": self._pulse.hanging(),
             "halted": [[t, p, ledger.halted] for (t, p), ledger in self.ledgers.items() if ledger.halted],
+            "controls": self._gate.controls.fields(),
+            "held": self._lineup.held(),
+            "planned": sum(ledger.planned for ledger in self.ledgers.values()),
+            "cancelled": sum(ledger.cancelled for ledger in self.ledgers.values()),
+            "lag": self._pulse.lag(),
+            "open_ms": self._pulse.open_ms(),
+            "clock_ms": self._clock.broker_ms,
+            "rss": self._process.memory_info().rss,
             **self.tally.report(),
         }
 

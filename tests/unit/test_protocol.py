@@ -170,7 +170,7 @@ def test_the_books_fold_equals_the_wheels_view(plan: list[tuple[str, bytes, int,
 
 
 def _living(turning: Turning) -> list[Entry]:
-    lane = turning.wheel._live
+    lane = turning.wheel._lineup.live
     memory = lane.agenda.take(1 << 62, 1 << 62)
     page = lane.cursor.take(1 << 62, 1 << 62)
     return [entry for entry in (*memory, *page) if entry.ledger.alive(entry)]

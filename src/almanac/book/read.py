@@ -74,6 +74,13 @@ class Reader:
         rows: list[dict[str, Any]] = batches.to_pylist()
         return rows
 
+    def columns(self, statement: str) -> list[list[Any]]:
+        """An answer column by column: many rows are turned into Python's objects much faster so."""
+        import pyarrow
+
+        table = pyarrow.table(self._query.execute(statement).read_all())
+        return [column.to_pylist() for column in table.columns]
+
     def property(self, name: str) -> str | None:
         """A property of the table."""
         return dict(self._table.metadata().configuration).get(name)

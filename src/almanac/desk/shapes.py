@@ -59,7 +59,6 @@ class Found(Generic[T]):
     rows: list[T]
     cursor: str | None  # for the next page; None: this was the last
     total: int | None = None  # where it was asked for
-    exact: bool = True  # False: the log has said more since the book was written than can be laid over it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,10 +111,11 @@ class Firing:
     """What became of a fire-now.
 
     fired       it was delivered
+    buried      it became a dead letter, `detail` says why
     waiting     it is in the log with due = now, and no wheel has fired it within the time-out (paused? no scheduler?)
     """
 
-    answer: Literal["fired", "waiting"]
+    answer: Literal["fired", "buried", "waiting"]
     row: Row
     fired_at: int | None = None
     detail: str = ""

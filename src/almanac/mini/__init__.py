@@ -189,6 +189,7 @@ class _Turning:
             ahead=0,  # what is not begun early need not be taken back when the clock jumps
             since_delta=settings.since_delta,
             keep=FOREVER,
+            forbidden=settings.forbids if settings.targets_allow or settings.targets_deny else None,
         )
         self._tail = ports.Tail(settings, sources)
         self.wheel = wheel.Wheel(

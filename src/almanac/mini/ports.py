@@ -144,9 +144,13 @@ class Claims:
         """See ports.Claims."""
         return None
 
-    def news(self) -> Sequence[ports.Turn | ports.Stop]:
+    def news(self) -> Sequence[ports.News]:
         """See ports.Claims."""
         return [ports.Stop()] if self._turned() else []
+
+    def answer(self, ask: ports.Ask, position: int) -> Outgoing:
+        """See ports.Claims. Nobody asks: there is no shard topic."""
+        raise NotImplementedError
 
     def report(self, status: dict[str, Any]) -> None:
         """See ports.Claims. Who wants to know is told at each turn."""

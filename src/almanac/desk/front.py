@@ -1,0 +1,56 @@
+"""What one version of the book has of the ids that the live tail speaks of, asked once and remembered.
+
+While a thousand schedules a second fire, the book still holds those that fired since it was written: the first ones by
+due time. To find the first that still waits, and to take them out of a count, their rows are looked up by due time in
+one question (`reach`), and only those that were cancelled or moved by their ids.
+"""
+
+from __future__ import annotations
+
+from almanac.book import glance, search
+from almanac.live import Heard, Key
+
+KEYS = 5_000  # ids in one question to the book
+
+
+class Front:
+    """Of one version of the book."""
+
+    def __init__(self, book: search.Book) -> None:
+        self.book = book
+        self._until = 0  # every row due before then has been looked at
+        self._rows: dict[Key, glance.Glance] = {}
+        self._waiting: list[tuple[int, Key, int]] = []  # due, key, version of those that were not over when looked at
+        self._asked: set[Key] = set()  # ids that were looked up, found or not
+
+    def reach(self, now: int) -> None:
+        """Looks at all rows due before now."""
+        if now <= self._until:
+            return
+        for row in glance.due(self.book, self._until, now):
+            key = (row.topic, row.partition, row.id)
+            self._rows[key] = row
+            self._waiting.append((row.due, key, row.version))
+        self._waiting.sort()
+        self._until = now
+
+    def bound(self, heard: dict[Key, Heard]) -> int:
+        """Nothing that the book has below this due time is still pending."""
+        self._waiting = [each for each in self._waiting if not (h := heard.get(each[1])) or not h.hides(each[2])]
+        return self._waiting[0][0] if self._waiting else self._until
+
+    def missing(self, heard: dict[Key, Heard]) -> list[Key]:
+        """The ids that `learn` must be told of before `row` knows them."""
+        return [key for key in heard if key not in self._rows and key not in self._asked]
+
+    def learn(self, keys: list[Key]) -> None:
+        """Looks these ids up."""
+        for start in range(0, len(keys), KEYS):
+            part = keys[start : start + KEYS]
+            for row in glance.of(self.book, [key[2] for key in part]):
+                self._rows[row.topic, row.partition, row.id] = row
+            self._asked.update(part)
+
+    def row(self, key: Key) -> glance.Glance | None:
+        """What the book has of the id, if it is pending there."""
+        return self._rows.get(key)

@@ -1,0 +1,334 @@
+"""The live tail for people's questions: what the log has said since the book was written, kept between questions.
+
+    heard = Live(settings)
+    heard.follow(starts, topic_ids, stops)   # starts: where the book ends; returns when all up to `stops` is read
+    with heard.held() as said:               # key -> Heard; laid over the book it is what is pending now
+        ...
+    with heard.watch([key]) as watch:        # every record of these keys, from now on
+        watch.until(lambda: ..., 5.0)
+
+It reads the log only while somebody has asked within the last minutes: nobody pays for what nobody looks at. What
+a book knows that was in use for a while is dropped. To lay more over a book than it needs does no harm: versions and
+kills only ever grow (rule 3), so saying them twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from almanac import errors, formats, kafka, ports, tail, words
+from almanac.ports import Source
+from almanac.record import Record, first
+from almanac.settings import Settings
+
+log = logging.getLogger("almanac.live")
+
+Key = tuple[str, int, bytes]
+
+IDLE = 180.0  # seconds without a question after which it reads no more
+MOST = 2_000_000  # records behind the book that are read for a question; more is the book's to read first
+KEPT = 30.0  # seconds that an answer may take: what a newer book knows is kept that long
+REASON = "almanac-reason"  # on the tombstone of a dead letter
+
+
+class Behind(errors.AlmanacError):
+    """The book is too far behind the log: it is being built. Ask again later."""
+
+
+class Over(NamedTuple):
+    """A version that is over by a tombstone of ours."""
+
+    version: int
+    at: int  # epoch ms, the tombstone's
+    reason: str | None  # of its dead letter; None: it fired
+    due: int | None  # if the log told it within sight
+    target: str | None
+
+
+class Heard:
+    """What the log has said of one key behind the book."""
+
+    __slots__ = ("cancel", "kill", "last", "over", "word")
+
+    def __init__(self) -> None:
+        self.kill = -1
+        self.word: words.Word | None = None  # the newest, while it is pending
+        self.over: tuple[Over, ...] = ()  # newest last
+        self.cancel = -1  # offset of a user's last cancel
+        self.last = -1  # offset of the last record
+
+    def hides(self, version: int) -> bool:
+        """Whether this ends or replaces the book's version."""
+        return self.kill >= version or (self.word is not None and self.word.version > version)
+
+
+class Event(NamedTuple):
+    """One record of a key that is watched."""
+
+    record: Record
+    said: words.Said
+    reason: str | None  # of the dead letter, if it is the tombstone of one
+
+
+class Watch:
+    """Every record of some keys since the watch began."""
+
+    def __init__(self, live: Live) -> None:
+        self.events: list[Event] = []
+        self.broken = False  # something may have been missed
+        self._live = live
+
+    def until(self, enough: Callable[[], bool], seconds: float) -> bool:
+        """Waits until it is enough; False if the time is over, or the watch broken, before."""
+        with self._live.changed:
+            return self._live.changed.wait_for(lambda: self.broken or enough(), seconds) and not self.broken
+
+    def acknowledged(self, source: Source, version: int, before: int = 1 << 62) -> Event | None:
+        """The tombstone of ours for that version (or a later one before that offset), if it has come."""
+        for event in self.events:
+            said = event.said
+            ours = isinstance(said, words.Kill) and event.record[:2] == source and _acks(event.record, said)
+            if ours and version <= said.version < before:
+                return event
+        return None
+
+    def newest(self, source: Source, before: int) -> int:
+        """The highest version said there before that offset; -1: none."""
+        said = [event.said for event in self.events if event.record[:2] == source]
+        return max(
+            (each.version for each in said if isinstance(each, words.Word) and each.version < before), default=-1
+        )
+
+
+class Live:
+    """Thread-safe. One thread of its own reads while there is somebody who asks."""
+
+    def __init__(self, settings: Settings) -> None:
+        grace = settings.schedule_grace_interval * 1000
+        self._settings = settings
+        self._forms = {topic: formats.named(name, grace) for topic, name in settings.sources}
+        self.changed = threading.Condition(threading.RLock())
+        self._heard: dict[Key, Heard] = {}
+        self.alive: dict[Key, words.Word] = {}  # of these, what is pending; read it while held
+        self._watches: dict[Key, list[Watch]] = {}
+        self._base: dict[Source, int] = {}  # where reading began
+        self._positions: dict[Source, int] = {}
+        self._halted: set[Source] = set()
+        self._topic_ids: dict[str, str] = {}
+        self._books: deque[tuple[float, dict[Source, int]]] = deque()  # when each was first used, and where it ends
+        self._asked = 0.0
+        self._reading: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._error: str | None = None
+
+    # Questions
+
+    def follow(
+        self, starts: Mapping[Source, int], topic_ids: Mapping[str, str], stops: Mapping[Source, int],
+        seconds: float = kafka.ANSWER_SECONDS,
+    ) -> None:  # fmt: skip
+        """Returns when all between the book's end and `stops` is laid over it. Raises Behind, errors.Unreachable."""
+        behind = sum(max(0, stop - starts.get(source, 0)) for source, stop in stops.items())
+        if behind > MOST:
+            raise Behind(
+                f"the book is {behind:,} records behind the log, {MOST:,} can be read for a question: it is being "
+                "built. Ask again when the scheduler has read them"
+            )
+        with self.changed:
+            self._asked = time.monotonic()
+            if not self._goes_on(starts, topic_ids, stops):
+                self._begin(starts, topic_ids, stops)
+            self._forget(starts)
+            if not self.changed.wait_for(lambda: self._error is not None or self._at(stops), seconds):
+                raise errors.Unreachable(f"the schedules topics were not read to their end within {seconds:g} s")
+            if self._error is not None:
+                raise errors.Unreachable(f"reading the schedules topics: {self._error}")
+
+    def at(self, stops: Mapping[Source, int], seconds: float) -> bool:
+        """Waits until it has read that far; False if it has not within the time."""
+        with self.changed:
+            done = self.changed.wait_for(lambda: self._error is not None or self._at(stops), seconds)
+            return done and self._error is None
+
+    @contextmanager
+    def held(self) -> Iterator[dict[Key, Heard]]:
+        """What was heard; nothing is added meanwhile. Be brief."""
+        with self.changed:
+            yield self._heard
+
+    @contextmanager
+    def watch(self, keys: Sequence[Key]) -> Iterator[Watch]:
+        """Hears every record of these keys while the block lasts; `follow` must have been called before."""
+        watch = Watch(self)
+        with self.changed:
+            watch.broken = self._reading is None
+            self._asked = time.monotonic()
+            for key in keys:
+                self._watches.setdefault(key, []).append(watch)
+        try:
+            yield watch
+        finally:
+            with self.changed:
+                for key in keys:
+                    self._watches[key].remove(watch)
+                    if not self._watches[key]:
+                        del self._watches[key]
+
+    def close(self) -> None:
+        """Reads no more."""
+        with self.changed:
+            thread = self._reading
+            self._end()
+        if thread is not None:
+            thread.join(5)
+
+    # All below: with the lock
+
+    def _at(self, stops: Mapping[Source, int]) -> bool:
+        return all(self._positions.get(s, 0) >= stop for s, stop in stops.items() if s not in self._halted)
+
+    def _goes_on(self, starts: Mapping[Source, int], topic_ids: Mapping[str, str], stops: Mapping[Source, int]) -> bool:
+        return (
+            self._reading is not None
+            and self._error is None
+            and self._topic_ids == dict(topic_ids)
+            and self._base.keys() == stops.keys()
+            and all(starts.get(source, 0) >= base for source, base in self._base.items())
+        )
+
+    def _begin(self, starts: Mapping[Source, int], topic_ids: Mapping[str, str], stops: Mapping[Source, int]) -> None:
+        self._end()
+        self._stop, self._error = threading.Event(), None
+        self._topic_ids = dict(topic_ids)
+        self._base = {source: starts.get(source, 0) for source in stops}
+        self._positions = dict(self._base)
+        self._reading = threading.Thread(target=self._read, args=(self._stop,), name="almanac live", daemon=True)
+        self._reading.start()
+
+    def _end(self) -> None:
+        self._stop.set()
+        self._reading = None
+        self._heard, self.alive, self._halted = {}, {}, set()
+        self._books.clear()
+        for watches in self._watches.values():
+            for watch in watches:
+                watch.broken = True
+        self.changed.notify_all()
+
+    def _forget(self, starts: Mapping[Source, int]) -> None:
+        """What a book knows that was in use for a while; who asked of an older one has had their answer."""
+        now = time.monotonic()
+        if not self._books or self._books[-1][1] != dict(starts):
+            self._books.append((now, dict(starts)))
+        known: dict[Source, int] | None = None
+        while len(self._books) > 1 and self._books[1][0] < now - KEPT:
+            self._books.popleft()
+            known = self._books[0][1]
+        if known is not None:
+            gone = [key for key, said in self._heard.items() if said.last < known.get(key[:2], 0)]
+            for key in gone:
+                del self._heard[key]
+                self.alive.pop(key, None)
+            self._base = {source: max(base, known.get(source, 0)) for source, base in self._base.items()}
+
+    # The thread
+
+    def _read(self, stop: threading.Event) -> None:
+        try:
+            config = kafka.consumer(
+                self._settings, group_id=f"{self._settings.group_id}-live", fetch_wait_max_ms=100,
+                queued_max_messages_kbytes=16_384,
+            )  # fmt: skip
+            consumer = Consumer(config)
+            try:
+                with self.changed:
+                    base = dict(self._base)
+                consumer.assign([TopicPartition(topic, p, offset) for (topic, p), offset in base.items()])
+                while not stop.is_set():
+                    head = consumer.poll(0.2)
+                    found = [] if head is None else [head, *consumer.consume(1_000, 0)]
+                    told = [tail.said(message) for message in found]
+                    with self.changed:
+                        if stop.is_set():
+                            return
+                        if time.monotonic() - self._asked > IDLE and not self._watches:
+                            self._end()
+                            return
+                        self._take(told)
+            finally:
+                consumer.close()
+        except (KafkaException, ports.LogLost) as error:
+            with self.changed:
+                if not stop.is_set():
+                    log.info("the live tail ended: %s; it begins again with the next question", errors.brief(error))
+                    self._end()
+                    self._error = errors.brief(error)
+
+    def _take(self, told: list[Record | ports.End | None]) -> None:
+        for each in told:
+            if each is None:
+                continue
+            source = (each.topic, each.partition)
+            if isinstance(each, ports.End):
+                self._positions[source] = max(self._positions[source], each.offset)
+            elif source not in self._halted:
+                self._hear(source, each)
+                self._positions[source] = each.offset + 1
+        if told:
+            self.changed.notify_all()
+
+    def _hear(self, source: Source, record: Record) -> None:
+        said = words.read(record, self._forms[record.topic], self._topic_ids[record.topic])
+        key = (*source, record.key or b"")
+        if isinstance(said, words.Halt):
+            self._halted.add(source)
+            return
+        # A repeat of what the book has read: the book knows better whether it still counts.
+        known = isinstance(said, words.Word) and said.ours and said.version < self._base[source]
+        if isinstance(said, words.Word | words.Kill) and not known:
+            self._fold(key, record, said)
+        if key in self._watches:
+            event = Event(record, said, _reason(record))
+            for watch in self._watches[key]:
+                watch.events.append(event)
+
+    def _fold(self, key: Key, record: Record, said: words.Word | words.Kill) -> None:
+        heard = self._heard.get(key)
+        if heard is None:
+            heard = self._heard[key] = Heard()
+        heard.last = record.offset
+        if isinstance(said, words.Kill):
+            word = heard.word
+            if _acks(record, said):
+                told = word is not None and word.version == said.version
+                due, target = (word.schedule.due, word.schedule.target) if word and told else (None, None)
+                ended = Over(said.version, record.timestamp, _reason(record), due, target)
+                heard.over = (*heard.over, ended)
+            elif not said.ours:
+                heard.cancel = record.offset
+            heard.kill = max(heard.kill, said.version)
+        elif said.version > heard.kill and (heard.word is None or said.version > heard.word.version):
+            heard.word = self.alive[key] = said
+        if heard.word is not None and heard.word.version <= heard.kill:
+            heard.word = None  # its payload is of no use any more
+            self.alive.pop(key, None)
+
+
+def _acks(record: Record, said: words.Kill) -> bool:
+    """Whether it is our tombstone: fired or buried, and not a repeat of somebody's cancel."""
+    return said.ours and any(name == words.ACKS for name, _ in record.headers)
+
+
+def _reason(record: Record) -> str | None:
+    if record.value is not None or len(record.headers) == 2:  # two headers: the tombstone of a fire
+        return None
+    reason = first(record.headers).get(REASON)
+    return reason.decode(errors="backslashreplace") if reason is not None else None
