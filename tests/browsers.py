@@ -6,13 +6,23 @@ import contextlib
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import uvicorn
 from fastapi import FastAPI
-from playwright.sync_api import Browser, Playwright
+from playwright.sync_api import Browser, Page, Playwright
 from waiting import until
 
+Open = Callable[..., Page]
+PAGES = {  # path, and what is there when it is filled
+    "overview": ("/", "table"),
+    "timeline": ("/ui/timeline", "canvas"),
+    "schedules": ("/ui/schedules", "table"),
+    "schedule": ("/ui/schedule?id=vid17-online", ".al-text"),
+    "fired": ("/ui/fired", "table"),
+    "dead-letters": ("/ui/dead-letters", "article"),
+    "controls": ("/ui/controls", "form"),
+}
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 PLACES = (
     "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
@@ -51,7 +61,7 @@ def launched(playwright: Playwright) -> Iterator[Browser]:
 @contextlib.contextmanager
 def served(app: FastAPI) -> Iterator[str]:
     """The app on a free port of this machine; its address."""
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", ws="websockets"))
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning"))
     thread = threading.Thread(target=server.run, name="page under test", daemon=True)
     thread.start()
     try:
@@ -61,3 +71,9 @@ def served(app: FastAPI) -> Iterator[str]:
     finally:
         server.should_exit = True
         thread.join(20)
+
+
+def loaded(page: Page, ready: str = ".al-body") -> None:
+    """Waits until the page is filled."""
+    page.wait_for_selector(ready)
+    page.wait_for_function("!document.querySelector('main [role=status]')?.textContent?.startsWith('Loading')")

@@ -33,11 +33,11 @@ class Fake(desk.Desk):
     """`acts` holds what was done, by whom; `answer` is what a cancel is answered with."""
 
     def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
+        self.settings, self.runner = settings, None  # and nothing that would speak to Kafka
         self.acts: list[tuple[Any, ...]] = []
         self.broken: Exception | None = None  # every question is answered with it
         self.answer: Any = "cancelled"
-        self.fires = True  # whether a fire-now is
+        self.fires: Any = "fired"  # what a fire-now is answered with
         self.halted: tuple[str, ...] = ()
         self.shard_state = "firing"
         self.hidden = False
@@ -246,8 +246,8 @@ class Fake(desk.Desk):
     ) -> desk.Firing:
         self.acts.append(("fire", id, who, topic, partition))
         found = self.rows[id]
-        if not self.fires:
-            return desk.Firing(answer="waiting", row=found)
+        if self.fires != "fired":
+            return desk.Firing(answer=self.fires, row=found, detail="the wheel says why")
         return desk.Firing(answer="fired", row=self.rows.pop(id), fired_at=now())
 
     def send_again(self, partition: int, offset: int, who: str, due: int | None = None) -> desk.Row:

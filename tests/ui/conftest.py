@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import browsers
 import desks
 import pytest
+from browsers import Open
 from fastapi import FastAPI
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
@@ -16,15 +17,10 @@ from almanac import ui
 from almanac.settings import Settings
 from almanac.ui import site
 
-Open = Callable[..., Page]
 ZONE = "Europe/Paris"
 WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 
 expect.set_options(timeout=15_000)
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--screenshots", metavar="FOLDER", help="where the tests of the page put pictures of it")
 
 
 @pytest.fixture(scope="session")
@@ -71,7 +67,7 @@ def tab(browser: Browser, address: str, desk: desks.Fake) -> Iterator[Open]:
         page.on("pageerror", lambda error: problems.append(f"{page.url}: {error}"))
         page.on("request", lambda request: problems.append(f"asks {request.url}") if _foreign(request.url) else None)
         page.goto(path)
-        loaded(page, ready)
+        browsers.loaded(page, ready)
         return page
 
     def _foreign(url: str) -> bool:
@@ -81,12 +77,6 @@ def tab(browser: Browser, address: str, desk: desks.Fake) -> Iterator[Open]:
     for context in contexts:
         context.close()
     assert not problems, problems
-
-
-def loaded(page: Page, ready: str = ".al-body") -> None:
-    """Waits until the page is filled."""
-    page.wait_for_selector(ready)
-    page.wait_for_function("!document.querySelector('main [role=status]')?.textContent?.startsWith('Loading')")
 
 
 @pytest.fixture

@@ -82,7 +82,8 @@ def pending(
     options["grid"] = {**options["grid"], "bottom": 56}
     options["tooltip"] = {**options["tooltip"], "axisPointer": {"type": "shadow"}}
     labels = [label(start, step, tz) for start in starts]
-    options["xAxis"] = {"type": "category", "data": labels, **across}
+    lines = {":formatter": "(text) => text.replace(' ', '\\n')"}  # a day above its hour: room for more of them
+    options["xAxis"] = {"type": "category", "data": labels, **across, "axisLabel": {**across["axisLabel"], **lines}}
     options["yAxis"] = {**up, "minInterval": 1}
     options["dataZoom"] = [
         {"type": "inside", "zoomOnMouseWheel": "ctrl", "moveOnMouseWheel": False},

@@ -139,7 +139,7 @@ def _shell(
             tags.tag("span", here.settings.group_id, "al-group", title="The scheduler's group")
             with tags.tag("div", classes="al-head-end"):
                 _theme(request, themed)
-                if gate.token(here.settings) is not None:
+                if here.settings.api_token:
                     with tags.tag("form", method="post", action="/ui/sign-out"):
                         tags.button("", icon="logout", classes="al-quiet", label="Sign out", kind="submit")
         _navigation(path)

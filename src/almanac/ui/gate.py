@@ -35,11 +35,6 @@ FOREIGN = (
 )
 
 
-def token(settings: Settings) -> str | None:
-    value = getattr(settings, "api_token", None)
-    return str(value.get_secret_value() if hasattr(value, "get_secret_value") else value) if value else None
-
-
 def _signature(secret: str, ends: int) -> str:
     return hmac.new(secret.encode(), f"almanac page until {ends}".encode(), hashlib.sha256).hexdigest()
 
@@ -53,8 +48,8 @@ def _signed_in(request: Request, secret: str) -> bool:
 
 def turned_away(request: Request, settings: Settings) -> Response | None:
     """Where to go first; None if the page may be seen."""
-    secret = token(settings)
-    if secret is None or _signed_in(request, secret):
+    secret = settings.api_token
+    if not secret or _signed_in(request, secret):
         return None
     asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     return RedirectResponse(payloads.address(SIGN_IN, to=asked), 303)
@@ -62,9 +57,9 @@ def turned_away(request: Request, settings: Settings) -> Response | None:
 
 def sign_in(request: Request, settings: Settings, given: str, to: str) -> Response:
     """The answer to a token: on to the page with a session, or back with a word about it."""
-    secret = token(settings)
+    secret = settings.api_token
     onward = to if to.startswith("/") and not to.startswith(("//", "/\\")) else "/"
-    if secret is None:
+    if not secret:
         return RedirectResponse(onward, 303)
     if not hmac.compare_digest(given.strip().encode(), secret.encode()):
         return RedirectResponse(payloads.address(SIGN_IN, to=onward, wrong="1"), 303)
@@ -94,9 +89,9 @@ def _own(host: str) -> bool:
 
 def why_not(request: Request, settings: Settings) -> str | None:
     """Why nothing may be changed; None if it may."""
-    if token(settings) is not None:
+    if settings.api_token:
         return None  # `turned_away` has let them in
-    if not _own(settings.server_address.host):
+    if settings.server_address is not None and not _own(settings.server_address.host):
         return READ_ONLY
     # A name of somebody else that leads to 127.0.0.1 is how a foreign page would act through the viewer's browser.
     asked = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
@@ -106,4 +101,4 @@ def why_not(request: Request, settings: Settings) -> str | None:
 def who(request: Request, settings: Settings) -> str:
     """For the audit log."""
     host = request.client.host if request.client else "?"
-    return f"page {host}" + (" with token" if token(settings) else "")
+    return f"page {host}" + (" with token" if settings.api_token else "")

@@ -121,6 +121,9 @@ class _One:
             at = firing.fired_at
             line = f"Delivered to {firing.row.target}" + (f" {times.show(at, self._viewer.zone)}." if at else ".")
             return dialogs.Answer("good", "Fired", (line, *_detail(firing.detail)))
+        if firing.answer == "buried":
+            line = f"{firing.row.target} did not take it. It is a dead letter now."
+            return dialogs.Answer("bad", "Not delivered", (line, *_detail(firing.detail)))
         line = "It is in the log with the due time now, and no wheel has fired it yet. Is it paused? Does it run?"
         return dialogs.Answer("warn", "Not fired yet", (line, *_detail(firing.detail)))
 

@@ -74,13 +74,17 @@ async def _results(viewer: frame.Viewer, query: desk.Query, asked: dict[str, str
     narrowed = any(value for name, value in asked.items() if name != "sort")
     head = "More of them" if found.total is None else f"{found.total:,} {'match' if narrowed else 'pending'}"
     with tags.sheet(head):
-        if not found.exact:
-            tags.notice("warn", "Not quite all", "The book is far behind the log: some of the newest may be missing.")
         if not found.rows:
             hint = "Another search may find some." if narrowed else "What you schedule appears here at once."
             tags.empty("event_available", "No schedule is pending" if not narrowed else "Nothing matches", hint)
             return
-        columns = (Column("Id"), Column("Target"), Column(f"Due, {viewer.zone_name}", short="Due"), Column("State"), Column("From"))
+        columns = (
+            Column("Id"),
+            Column("Target"),
+            Column(f"Due, {viewer.zone_name}", short="Due"),
+            Column("State"),
+            Column("From"),
+        )
         tags.table("Pending schedules", columns, [_row(row, viewer) for row in found.rows])
         pages(PATH, asked, viewer.text("cursor"), found.cursor)
 

@@ -59,7 +59,7 @@ def headers(given: Headers, *, hidden: bool) -> None:
         return "hidden" if hidden else payloads.text(raw)
 
     rows = [(name, lambda raw=raw: tags.tag("span", value(raw), "al-mono")) for name, raw in given]
-    tags.table("Headers", (Column("Name"), Column("Value")), rows)
+    tags.table("Headers", (Column("Name", "al-third"), Column("Value")), rows)
     if hidden:
         tags.tag("p", HIDDEN, "al-lead al-small")
 

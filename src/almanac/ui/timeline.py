@@ -135,7 +135,7 @@ def _shown(viewer: frame.Viewer, found: Bars, step: str, target: str) -> None:
             f"{total:,} pending schedules by {step}, from {charts.label(first, step, viewer.zone)} "
             f"to {charts.label(last, step, viewer.zone)}; the same as a table below"
         )
-        _Zoom(chart).buttons()
+        _Zoom(chart, [charts.label(start, step, viewer.zone) for start in found.starts]).buttons()
 
     def recolour() -> None:
         chart.options.clear()
@@ -161,14 +161,15 @@ def _shown(viewer: frame.Viewer, found: Bars, step: str, target: str) -> None:
 class _Zoom:
     """The chart's zoom by buttons, for who has no wheel to turn."""
 
-    def __init__(self, chart: ui.echart) -> None:
-        self._chart = chart
+    def __init__(self, chart: ui.echart, labels: Sequence[str]) -> None:
+        self._chart, self._labels = chart, labels
         self._start, self._end = 0.0, 100.0
         chart.on("chart:datazoom", self._zoomed, js_handler=_ZOOMED)
 
     def _zoomed(self, event: Any) -> None:
         if isinstance(event.args, list) and len(event.args) == 2:
             self._start, self._end = (float(each) for each in event.args)
+            self._tell()
 
     def buttons(self) -> None:
         with tags.tag("div", classes="al-actions", role="group", aria_label="Zoom"):
@@ -176,12 +177,22 @@ class _Zoom:
             tags.button("", lambda: self._to(2), icon="zoom_out", label="Zoom out", classes="al-little")
             tags.button("", lambda: self._to(1, -0.5), icon="chevron_left", label="Earlier", classes="al-little")
             tags.button("", lambda: self._to(1, 0.5), icon="chevron_right", label="Later", classes="al-little")
+            self._range = tags.words("", "al-soft al-small")
+            self._range.props["aria-live"] = "polite"
+            self._tell()
+
+    def _tell(self) -> None:
+        """Which bars are seen, in words."""
+        last = len(self._labels) - 1
+        first, end = (self._labels[round(at / 100 * last)] for at in (self._start, self._end))
+        self._range.set_text(f"{first} to {end}")
 
     def _to(self, factor: float, shift: float = 0.0) -> None:
         width = max(1.0, min(100.0, (self._end - self._start) * factor))
         middle = (self._start + self._end) / 2 + shift * width
         self._start = min(max(0.0, middle - width / 2), 100.0 - width)
         self._end = self._start + width
+        self._tell()
         self._chart.run_chart_method("dispatchAction", {"type": "dataZoom", "start": self._start, "end": self._end})
 
 
