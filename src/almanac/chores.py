@@ -100,7 +100,7 @@ class Chores:
         entry, reason, detail = letter
         stub = place in self._small
         dead = outgoing.dead_letter(entry.record, entry.version, reason, detail, self._topic, stub)
-        return Chore(place, [dead, outgoing.tombstone(entry)], partial(self._buried, letter))
+        return Chore(place, [dead, outgoing.tombstone(entry, reason)], partial(self._buried, letter))
 
     def _disposal(self, place: Place, garbage: Garbage) -> Chore:
         (record, reason), ledger = garbage, place[0]

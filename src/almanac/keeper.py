@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from almanac import errors, kafka, ports, tail, topics
-from almanac.book import ingest, pages, read, table
+from almanac.book import fired, ingest, pages, read, table
 from almanac.settings import Settings
 
 log = logging.getLogger("almanac.keeper")
@@ -49,6 +49,7 @@ class Keeper:
         self._settings, self._spark, self._admin, self._topic_ids = settings, spark, admin, topic_ids
         self._sources, self._shards, self._stopping, self._say = sources, shards, stopping, say
         self._book = table.Book(settings.book_folder, spark, settings.page_length_ms)
+        self._fired = fired.Fired(settings.book_folder, spark, settings.fired_retention_days)
         self._ingest: ingest.Ingest | None = None
         self._offsets: dict[ports.Source, int] = {}  # where the tail begins where the book does not know yet
         self._old: list[pages.PageSpec] = []
@@ -76,7 +77,8 @@ class Keeper:
                 self._book.drop()
             self._book.create()
             self._book.keep_only(list(self._settings.topics))
-            self._ingest = ingest.Ingest(self._book, self._source(), progress=self.progress)
+            self._fired.open()
+            self._ingest = ingest.Ingest(self._book, self._source(), progress=self.progress, gone=self._fired)
             known = self._book.offsets()
             self._offsets = {source: max(known.get(source, 0), start) for source, start in starts.items()}
             lag = sum(max(0, end - self._offsets[source]) for source, end in ends.items())
@@ -217,6 +219,7 @@ class Keeper:
                 if self._failures < FAILURES:
                     return False
                 self._failures = 0
+                self._fired.open()  # what is wrong may be there
                 starts = tail.beginnings(self._admin, self._sources)
                 ends = tail.ends(self._admin, self._sources, IsolationLevel.READ_UNCOMMITTED)
                 if self._distrust(starts, ends) is None:

@@ -95,8 +95,9 @@ class Watch:
         """The tombstone of ours for that version (or a later one before that offset), if it has come."""
         for event in self.events:
             said = event.said
-            ours = isinstance(said, words.Kill) and event.record[:2] == source and _acks(event.record, said)
-            if ours and version <= said.version < before:
+            if not isinstance(said, words.Kill) or event.record[:2] != source:
+                continue
+            if _acks(event.record, said) and version <= said.version < before:
                 return event
         return None
 

@@ -43,10 +43,15 @@ def history(entry: Entry, topic: str, stub: bool = False) -> Outgoing:
     return Outgoing(topic, -1, schedule.key, schedule.value, [*schedule.headers, ("almanac-id", record.key), *notes])
 
 
-def tombstone(entry: Entry) -> Outgoing:
-    """Rule 2: to the partition the schedule came from; rule 3: it acknowledges one version."""
+def tombstone(entry: Entry, reason: str | None = None) -> Outgoing:
+    """Rule 2: to the partition the schedule came from; rule 3: it acknowledges one version.
+
+    `reason`: it was not fired but buried.
+    """
     ledger, record = entry.ledger, entry.record
     headers = ledger.format.tombstone(record) + words.acknowledgement(entry.version, ledger.topic_id)
+    if reason is not None:
+        headers.append((words.REASON, reason.encode()))
     return Outgoing(record.topic, record.partition, record.key, None, headers)
 
 
@@ -71,7 +76,7 @@ def repeat(ledger: Ledger, key: bytes, what: Entry | int) -> Outgoing:
 def dead_letter(record: Record, version: int, reason: str, detail: str, topic: str, stub: bool = False) -> Outgoing:
     """The record as it was, and why it was not delivered. A stub (rule 9) holds coordinates and reason only."""
     notes: Headers = [
-        ("almanac-reason", reason.encode()),
+        (words.REASON, reason.encode()),
         ("almanac-detail", detail.encode()),
         ("almanac-source", b"%s/%d/%d" % (record.topic.encode(), record.partition, version)),
         ("almanac-source-timestamp", b"%d" % record.timestamp),

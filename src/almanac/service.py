@@ -18,7 +18,7 @@ import psutil
 from rich.console import Console
 from rich.live import Live
 
-from almanac import board, broker, errors
+from almanac import board, broker, desk, errors, server
 from almanac.runner import Runner
 from almanac.settings import Settings
 
@@ -60,7 +60,8 @@ def _serve(runner: Runner, stop: threading.Event, check: Callable[[], None], spa
             starting.join(0.1)
             check()
         if not stop.is_set():
-            _watch(runner, stop, check)
+            with _open_to_people(runner):
+                _watch(runner, stop, check)
     finally:
         errors_to.end()  # what is said from here on, people must see
         _say("Stopping")
@@ -69,6 +70,28 @@ def _serve(runner: Runner, stop: threading.Event, check: Callable[[], None], spa
         _say("Stopped")
     if runner.failure is not None:
         raise runner.failure
+
+
+@contextmanager
+def _open_to_people(runner: Runner) -> Iterator[None]:
+    """The REST interface and the page, while the wheels turn."""
+    settings = runner.settings
+    if settings.server_address is None:
+        yield
+        return
+    with desk.Desk(settings, runner) as at:
+        serving = server.Server(settings, at, settings.server_address).start()
+        _say(f"Serving: {serving.url}")
+        threading.Thread(target=_connect, args=(at,), daemon=True).start()
+        try:
+            yield
+        finally:
+            serving.close()
+
+
+def _connect(at: desk.Desk) -> None:
+    with suppress(errors.AlmanacError):  # the first act connects then
+        at.open()
 
 
 def _exit_code(failure: BaseException | None) -> int:

@@ -225,6 +225,9 @@ class Settings(BaseModel):
     retention_days: int = _field(
         7, "days that history and dead letters are kept (-1: for ever)", "-1 or 1 to 36500 days", ge=-1, le=36_500
     )
+    fired_retention_days: int = _field(
+        7, "days that the table of what fired is kept (-1: for ever)", "-1 or 1 to 36500 days", ge=-1, le=36_500
+    )
     partitioner: Literal[PARTITIONERS] = _field(  # type: ignore[valid-type]
         "murmur2_random", "who schedules and cancels an id must use the same one", "one of " + ", ".join(PARTITIONERS)
     )
@@ -370,8 +373,11 @@ class Settings(BaseModel):
             problems.append(("bridge_topic", self.bridge_topic, f"must be {allowed('bridge_topic')}"))
         if self.api_token and len(self.api_token) < 16:
             problems.append(("api_token", passthrough.MASK, f"must be {allowed('api_token')}"))
-        if self.retention_days == 0:
-            problems.append(("retention_days", "0", "must be -1 or 1 to 36500 days"))
+        problems += (
+            (field, "0", f"must be {allowed(field)}")
+            for field in ("retention_days", "fired_retention_days")
+            if getattr(self, field) == 0
+        )
         return problems
 
     # Names that derive from others

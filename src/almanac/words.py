@@ -20,6 +20,7 @@ from almanac.record import Headers, Record, first
 
 ACKS, VERSION, DISPOSES = "almanac-acks", "almanac-version", "almanac-disposes"
 TOPIC_ID, TIMESTAMP = "almanac-topic-id", "almanac-timestamp"
+REASON = "almanac-reason"  # of a dead letter, and of its tombstone: why it was not fired
 NULL = "almanac-null"  # the empty value stands for a null one: as a null value the cleaner would take the schedule away
 CONTROL = frozenset((ACKS, VERSION, DISPOSES, TOPIC_ID, TIMESTAMP, NULL))
 

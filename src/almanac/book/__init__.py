@@ -4,9 +4,10 @@ session   the Spark session, with the settings that everything here relies on
 decoders  what a wire format's headers say, as SQL expressions
 fold      what a batch of records says about each key, as SQL
 table     the book: the Delta table, its MERGE, its offsets
-ingest    the stream from Kafka into the book
+fired     what fired: a second table, and its marks
+ingest    the stream from Kafka into both
 pages     what falls due soon, as one sorted Parquet file per shard
-read      reads for people, without Spark
+read      reads for people, without Spark; search: page by page, and counts
 trust     whether a book is to be used at all, without Spark too
 places    folders, on whatever file system they are
 """

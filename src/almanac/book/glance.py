@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from almanac.book import read
+from almanac.book import read, search
 
 _COLUMNS = "topic, partition, key, version, due, target"
 
@@ -48,20 +48,12 @@ def count(
     due_to: int | None = None,
 ) -> int:
     """How many of the book match."""
-    where = ["pending"]
-    if id_part:
-        where.append(f"strpos(encode(key, 'hex'), '{id_part.hex()}') % 2 = 1" if len(id_part) > 0 else "true")
-    if target is not None:
-        where.append(f"target = {_quoted(target)}")
-    if topic is not None:
-        where.append(f"topic = {_quoted(topic)}")
-    if due_from is not None:
-        where.append(f"due >= {int(due_from)}")
-    if due_to is not None:
-        where.append(f"due < {int(due_to)}")
+    where = [
+        "pending",
+        *search.matches("key", id_part),
+        *search.equals(target=target, topic=topic),
+        *search.between("due", due_from, due_to),
+    ]
     ((number,),) = book.columns(f"SELECT count(*) AS n FROM book WHERE {' AND '.join(where)}")
     return int(number)
 
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
-from almanac.book import decoders, fold, places, table
+from almanac.book import decoders, fired, fold, places, table
 
 log = logging.getLogger(__name__)
 
@@ -140,8 +140,10 @@ class Ingest:
         book: table.Book,
         source: Source,
         progress: Progress | None = None,
+        gone: fired.Fired | None = None,
     ) -> None:
         self.book = book
+        self.gone = gone  # where what fired is kept; None: nowhere
         self.source = source
         self.progress = progress or Progress()
         self._decoder = decoders.by_topic(source.formats)
@@ -224,12 +226,17 @@ class Ingest:
         known = self.book.offsets()
         if any(known.get(each, 0) < begun for each, begun in self._begun.items()):
             raise RuntimeError("the book was built anew meanwhile: this stream must begin where it ends")
+        if self.gone is not None:
+            # before the book: it forgets what fired
+            self.gone.take(records, ends, self._decoder, self.source.topic_ids, self.book, known)
         self._halted |= self.book.take(records, ends, self._decoder, self.source.topic_ids, whole=whole, since_ms=since)
         self.progress.halted = dict(self._halted)
         self._begun = {**ends, **self._halted}
         if next(self._merges) % TIDY_EVERY == 0:
             spark.sparkContext.setJobGroup("almanac book upkeep", "almanac book: OPTIMIZE and VACUUM")
             self.book.tidy()
+            if self.gone is not None:
+                self.gone.tidy()
 
     def _ends(self, batch: int) -> dict[fold.Partition, int]:
         """Where the batch ends, as Spark wrote it down before it began.

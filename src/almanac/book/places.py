@@ -24,6 +24,12 @@ def remove(path: str) -> None:
         system.delete_dir(place)
 
 
+def move(path: str, to: str) -> None:
+    """The folder under another name."""
+    system, place = at(path)
+    system.move(place, at(to)[1])
+
+
 def names(path: str) -> list[str]:
     """What the folder holds; nothing if it is not there."""
     system, place = at(path)
@@ -35,3 +41,10 @@ def text(path: str) -> str:
     system, place = at(path)
     with system.open_input_stream(place) as stream:
         return str(stream.read().decode())
+
+
+def stamp(path: str) -> tuple[int, int] | None:
+    """When the file was written and how large it is; None if it is not there."""
+    system, place = at(path)
+    info = system.get_file_info(place)
+    return None if info.type == fs.FileType.NotFound else (info.mtime_ns, info.size)

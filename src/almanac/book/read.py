@@ -50,29 +50,15 @@ class Reader:
     """Reads one version of the book (the latest unless told); make a new one to see what was merged since."""
 
     def __init__(self, folder: str, version: int | None = None) -> None:
-        path = f"{folder.rstrip('/')}/book"
-        try:
-            self._table = DeltaTable(path, version=version)
-        except TableNotFoundError:
-            raise NoBook(
-                f"There is no book at {path} yet. It is made when the scheduler runs for the first time."
-            ) from None
-        except (DeltaError, OSError) as error:
-            raise BookError(
-                f"The book at {path} cannot be read: {error}. It is a cache: remove the folder and start the scheduler."
-            ) from error
-        self._query = QueryBuilder().register("book", self._table)
+        self._table = opened(f"{folder.rstrip('/')}/book", version)
+        self._query = query(book=self._table)
 
     @property
     def version(self) -> int:
         return int(self._table.version())
 
     def _rows(self, statement: str) -> list[dict[str, Any]]:
-        import pyarrow
-
-        batches = pyarrow.table(self._query.execute(statement).read_all())
-        rows: list[dict[str, Any]] = batches.to_pylist()
-        return rows
+        return rows(self._query, statement)
 
     def columns(self, statement: str) -> list[list[Any]]:
         """An answer column by column: many rows are turned into Python's objects much faster so."""
@@ -116,7 +102,7 @@ class Reader:
         """How many of a topic's schedules wait, by partition and day since 1970 (UTC)."""
         rows = self._rows(
             "SELECT partition, due / 86400000 AS day, count(*) AS n FROM book "
-            f"WHERE pending AND topic = {_quoted(topic)} GROUP BY partition, due / 86400000"
+            f"WHERE pending AND topic = {quoted(topic)} GROUP BY partition, due / 86400000"
         )
         return {(row["partition"], row["day"]): row["n"] for row in rows}
 
@@ -125,13 +111,13 @@ class Reader:
         wanted = ", ".join(f"decode('{key.hex()}', 'hex')" for key in keys)
         rows = self._rows(
             "SELECT partition, key, version, due FROM book "
-            f"WHERE pending AND topic = {_quoted(topic)} AND key IN ({wanted})"
+            f"WHERE pending AND topic = {quoted(topic)} AND key IN ({wanted})"
         )
         return {(row["partition"], row["key"]): (row["version"], row["due"]) for row in rows}
 
     def pending(self, limit: int = 50, due_from: int = 0, topic: str | None = None) -> list[Pending]:
         """The next ones by due time."""
-        only = f" AND topic = {_quoted(topic)}" if topic is not None else ""
+        only = f" AND topic = {quoted(topic)}" if topic is not None else ""
         rows = self._rows(
             f"SELECT {_COLUMNS} FROM book WHERE pending AND due >= {int(due_from)}{only} "
             f"ORDER BY due, version LIMIT {int(limit)}"
@@ -144,11 +130,46 @@ class Reader:
         return [_pending(row) for row in rows]
 
 
-def _quoted(text: str) -> str:
+def opened(path: str, version: int | None = None) -> DeltaTable:
+    """The table there."""
+    try:
+        return DeltaTable(path, version=version)
+    except TableNotFoundError:
+        raise NoBook(
+            f"There is no book at {path} yet. It is made when the scheduler runs for the first time."
+        ) from None
+    except (DeltaError, OSError) as error:
+        raise BookError(
+            f"The book at {path} cannot be read: {error}. It is a cache: remove the folder and start the scheduler."
+        ) from error
+
+
+def query(**tables: DeltaTable) -> QueryBuilder:
+    """For statements on these tables, by name."""
+    builder = QueryBuilder()
+    for name, table in tables.items():
+        builder = builder.register(name, table)
+    return builder
+
+
+def rows(query: QueryBuilder, statement: str) -> list[dict[str, Any]]:
+    """What the statement gives."""
+    import pyarrow
+
+    found: list[dict[str, Any]] = pyarrow.table(query.execute(statement).read_all()).to_pylist()
+    return found
+
+
+def quoted(text: str) -> str:
+    """The text in SQL."""
     return "'" + text.replace("'", "''") + "'"
 
 
+def pairs(headers: list[dict[str, Any]] | None) -> list[tuple[str, bytes | None]]:
+    """A row's headers as a record has them."""
+    return [(header["name"], header["value"]) for header in headers or ()]
+
+
 def _pending(row: dict[str, Any]) -> Pending:
-    headers = [(header["name"], header["value"]) for header in row["headers"] or ()]
     names = ("topic", "partition", "version", "due", "timestamp", "value", "target")
-    return Pending(id=row["key"], headers=headers, **{name: row[name] for name in names})
+    return Pending(id=row["key"], headers=pairs(row["headers"]), **{name: row[name] for name in names})

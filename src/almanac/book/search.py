@@ -10,19 +10,22 @@ Cursors are the last row's place in the order, not a number of rows: the thousan
 what is added or goes away meanwhile neither repeats nor hides another row.
 """
 
+import dataclasses
+import itertools
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable
 
-from almanac.book import read
+from almanac.book import places, read
 
 Sort = Literal["due", "-due", "id"]
 By = Literal["hour", "day"]
 LENGTH: dict[By, int] = {"hour": 3_600_000, "day": 86_400_000}  # ms
 
+ENOUGH = 200_000  # rows that a search looks at first: most end there
 FIRED = "fired"  # the outcome of what was delivered; any other is the reason of its dead letter
 
 
@@ -98,7 +101,9 @@ class Book(read.Reader):
     """One version of the book: `search`, `counts`, `next_due`, and all that a `read.Reader` can tell."""
 
     def __init__(self, table: DeltaTable) -> None:
-        raise NotImplementedError
+        self._table = table
+        self._query = read.query(book=table)
+        self._files = _files(table, "wake")
 
     def search(
         self,
@@ -111,26 +116,73 @@ class Book(read.Reader):
         sort: Sort = "due",
         after: Cursor | None = None,
         limit: int = 50,
+        payloads: bool = True,
     ) -> list[read.Pending]:
         """The next schedules in that order, behind `after`. `due_from` is included, `due_to` is not.
 
-        `id_part`: anywhere in the id, byte by byte. `topic` is the schedules topic.
+        `id_part`: anywhere in the id, byte by byte. `topic` is the schedules topic. Without `payloads` the rows have
+        neither value nor headers, and come in half the time.
         """
-        raise NotImplementedError
+        wanted = ["pending", *matches("key", id_part), *equals(target=target, topic=topic)]
+        least, most = due_from, due_to
+        if after is not None and sort == "due":
+            least = max(after.due, -1 if least is None else least)
+        elif after is not None and sort == "-due":
+            most = min(after.due + 1, after.due + 1 if most is None else most)
+        columns = ("key", "topic", "partition") if sort == "id" else ("due", "topic", "partition", "key")
+        if after is not None:
+            behind = after._asdict() | {"key": after.id}
+            wanted.append(_behind([(name, behind[name]) for name in columns], backwards=sort == "-due"))
+        way = " DESC" if sort == "-due" else ""
+        ordered = ", ".join(f"{name}{way}" for name in columns)
+
+        def ask(least: int | None, most: int | None, limit: int) -> list[dict[str, Any]]:
+            # `wake` is the due time, and the files know their least and greatest; -1 where every page needs the row
+            span = [f"(wake >= {least} OR wake = -1) AND due >= {least}"] if least is not None else []
+            span += [f"wake < {most} AND due < {most}"] if most is not None else []
+            return self._rows(
+                f"SELECT topic, partition, key, version, due, timestamp, target FROM book "
+                f"WHERE {' AND '.join(wanted + span)} ORDER BY {ordered} LIMIT {limit}"
+            )
+
+        files = [] if sort == "id" else self._files
+        rows = _by_spans(ask, files, least, most, backwards=sort == "-due", limit=int(limit))
+        found = [read.Pending(id=row.pop("key"), value=None, headers=[], **row) for row in rows]
+        return self._with_payloads(found) if payloads and found else found
+
+    def _with_payloads(self, rows: list[read.Pending]) -> list[read.Pending]:
+        """In a second question, as to read a million payloads takes longer than all the rest."""
+        dues, versions = [row.due for row in rows], ", ".join(str(row.version) for row in rows)
+        found = self._rows(
+            "SELECT topic, partition, version, value, headers FROM book WHERE pending "
+            f"AND (wake >= {min(dues)} OR wake = -1) AND wake <= {max(dues)} AND version IN ({versions})"
+        )
+        payloads = {(each["topic"], each["partition"], each["version"]): each for each in found}
+        return [_filled(row, payloads[row.topic, row.partition, row.version]) for row in rows]
 
     def counts(
         self, by: By, *, target: str | None = None, due_from: int | None = None, due_to: int | None = None
     ) -> list[Count]:
         """How many wait, exactly, by hour or day (UTC) and target; in order of time. Cancelled ones are gone."""
-        raise NotImplementedError
+        wanted = ["pending", *equals(target=target), *between("due", due_from, due_to)]
+        rows = self._rows(
+            f"SELECT due / {LENGTH[by]} * {LENGTH[by]} AS start, target, count(*) AS count FROM book "
+            f"WHERE {' AND '.join(wanted)} GROUP BY 1, 2 ORDER BY 1, 2"
+        )
+        return [Count(**row) for row in rows]
 
     def next_due(self) -> int | None:
         """When the next schedule is due (epoch ms); one that is overdue counts. None: nothing waits."""
-        raise NotImplementedError
+        found: int | None = self._rows("SELECT min(due) AS due FROM book WHERE pending")[0]["due"]
+        return found
 
 
 class FiredTable:
     """One version of the table of what fired."""
+
+    def __init__(self, table: DeltaTable | None) -> None:
+        self._query = read.query(fired=table) if table is not None else None
+        self._files = _files(table, "fired_at") if table is not None else []
 
     def search(
         self,
@@ -145,25 +197,181 @@ class FiredTable:
         limit: int = 50,
     ) -> list[Fired]:
         """The newest first, behind `after`. `since` (fired at, epoch ms) is included, `until` is not."""
-        raise NotImplementedError
+        equal = equals(target=target, topic=topic, outcome=outcome)
+        wanted = ["outcome IS NOT NULL", *matches("id", id_part), *equal]
+        if after is not None:
+            wanted.append(_behind(list(after._asdict().items()), backwards=True))
+            until = min(after.fired_at + 1, after.fired_at + 1 if until is None else until)
+
+        def ask(least: int | None, most: int | None, limit: int) -> list[dict[str, Any]]:
+            return self._rows(
+                f"SELECT id, topic, partition, version, target, due, fired_at, lateness, outcome FROM fired "
+                f"WHERE {' AND '.join(wanted + between('fired_at', least, most))} "
+                f"ORDER BY fired_at DESC, topic DESC, partition DESC, version DESC LIMIT {limit}"
+            )
+
+        return [Fired(**row) for row in _by_spans(ask, self._files, since, until, backwards=True, limit=int(limit))]
 
     def counts(
         self, by: By, *, target: str | None = None, since: int | None = None, until: int | None = None
     ) -> list[FiredCount]:
         """How many went, exactly, by hour or day (UTC), target and outcome; in order of time."""
-        raise NotImplementedError
+        wanted = ["outcome IS NOT NULL", *equals(target=target), *between("fired_at", since, until)]
+        rows = self._rows(
+            f"SELECT fired_at / {LENGTH[by]} * {LENGTH[by]} AS start, target, outcome, count(*) AS count, "
+            f"max(lateness) AS latest FROM fired WHERE {' AND '.join(wanted)} GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
+        )
+        return [FiredCount(**row) for row in rows]
+
+    def _rows(self, statement: str) -> list[dict[str, Any]]:
+        return read.rows(self._query, statement) if self._query is not None else []
 
 
 class Shelf:
     """The book and the table of what fired, kept open between questions. Thread-safe."""
 
     def __init__(self, folder: str) -> None:
-        raise NotImplementedError
+        self._folder = folder.rstrip("/")
+        self._lock = threading.Lock()
+        self._opened: dict[str, tuple[DeltaTable, _Stamp, Any]] = {}  # by folder: the table, and what was made of it
 
     def book(self) -> Book:
-        """The latest version of the book. Raises `read.NoBook` where there is none yet."""
-        raise NotImplementedError
+        """The latest version of the book. Raises `read.NoBook` where there is none yet, `read.BookError` if damaged."""
+        found: Book = self._latest(f"{self._folder}/book", Book)
+        return found
 
     def fired(self) -> FiredTable:
         """The latest version of what fired; empty where there is no table yet."""
-        raise NotImplementedError
+        try:
+            found: FiredTable = self._latest(f"{self._folder}/fired", FiredTable)
+            return found
+        except read.NoBook:
+            return FiredTable(None)
+
+    def _latest(self, path: str, make: Callable[[DeltaTable], Any]) -> Any:
+        with self._lock:
+            table, stamp, made = self._opened.get(path, (None, None, None))
+            if table is None or stamp != _stamp(path, table.version()):
+                # Opened anew, not updated: a book that was built again begins with version 0.
+                table = read.opened(path)
+                made = make(table)
+                self._opened[path] = table, _stamp(path, table.version()), made
+            return made
+
+
+_Stamp = tuple[Any, ...]
+
+
+def _stamp(path: str, version: int) -> _Stamp:
+    """Changes with the table's version, and if it was built again."""
+    log = f"{path}/_delta_log"
+    return places.stamp(f"{log}/{version:020}.json"), places.stamp(f"{log}/{version + 1:020}.json")
+
+
+# Where in the order the rows lie
+
+
+class _File(NamedTuple):
+    """What a file of the table holds of the column that it is ordered by."""
+
+    least: int
+    greatest: int
+    rows: int
+
+
+def _files(table: DeltaTable, column: str) -> list[_File]:
+    import pyarrow
+
+    known = pyarrow.table(table.get_add_actions(flatten=True))
+    names = (f"min.{column}", f"max.{column}", "num_records")
+    if not set(names) <= set(known.column_names):
+        return []
+    spans = zip(*(known.column(name).to_pylist() for name in names), strict=True)
+    return [_File(*span) for span in spans if None not in span]
+
+
+def _by_spans(
+    ask: Callable[[int | None, int | None, int], list[dict[str, Any]]],
+    files: list[_File],
+    least: int | None,
+    most: int | None,
+    *,
+    backwards: bool,
+    limit: int,
+) -> list[dict[str, Any]]:
+    """The first rows between these bounds: first of as few files as can be, then of all others."""
+    edge = _edge(files, least, most, backwards)
+    if edge is None:
+        return ask(least, most, limit)
+    rows = ask(edge, most, limit) if backwards else ask(least, edge, limit)
+    if len(rows) < limit:
+        left = limit - len(rows)
+        rows += ask(least, edge, left) if backwards else ask(edge, most, left)
+    return rows
+
+
+def _edge(files: list[_File], least: int | None, most: int | None, backwards: bool) -> int | None:
+    """Where to look no further at first: so many rows lie before it. None: look at all at once."""
+    inside = [f for f in files if (least is None or f.greatest >= least) and (most is None or f.least < most)]
+    inside.sort(key=lambda f: -f.greatest if backwards else f.least)
+    for before, (file, total) in zip(inside[1:], zip(inside, _totals(inside), strict=True), strict=False):
+        if total < ENOUGH:
+            continue
+        edge = before.greatest + 1 if backwards else before.least
+        if edge > (file.least if backwards else -1) and (least is None or edge > least) and (most is None or edge < most):
+            return edge
+    return None
+
+
+def _totals(files: list[_File]) -> Iterator[int]:
+    return itertools.accumulate(file.rows for file in files)
+
+
+# SQL
+
+
+def equals(**columns: str | None) -> list[str]:
+    """The columns have these values, where there is one."""
+    return [f"{name} = {read.quoted(value)}" for name, value in columns.items() if value is not None]
+
+
+def between(column: str, least: int | None, most: int | None) -> list[str]:
+    """The column lies between these, the second not included."""
+    found = [] if least is None else [f"{column} >= {int(least)}"]
+    return found if most is None else [*found, f"{column} < {int(most)}"]
+
+
+def matches(column: str, part: bytes | None) -> list[str]:
+    """The column holds these bytes. As text where it can be: that is quicker than digits."""
+    if not part:
+        return []
+    digits = f"regexp_like(encode({column}, 'hex'), '^(..)*{part.hex()}')"
+    try:
+        text = part.decode()
+    except UnicodeDecodeError:
+        return [digits]
+    for special in "\\%_":
+        text = text.replace(special, f"\\{special}")
+    as_text = f"TRY_CAST({column} AS VARCHAR)"
+    return [f"({as_text} LIKE {read.quoted(f'%{text}%')} OR {as_text} IS NULL AND {digits})"]
+
+
+def _behind(last: list[tuple[str, Any]], *, backwards: bool) -> str:
+    """Comes after this row in the order of these columns."""
+    sign = "<" if backwards else ">"
+    cases, same = [], ""
+    for name, value in last:
+        shown = _literal(value)
+        cases.append(f"{same}{name} {sign} {shown}")
+        same += f"{name} = {shown} AND "
+    return f"({' OR '.join(cases)})"
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, bytes):
+        return f"decode('{value.hex()}', 'hex')"
+    return read.quoted(value) if isinstance(value, str) else str(int(value))
+
+
+def _filled(row: read.Pending, payload: dict[str, Any]) -> read.Pending:
+    return dataclasses.replace(row, value=payload["value"], headers=read.pairs(payload["headers"]))

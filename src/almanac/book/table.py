@@ -140,7 +140,7 @@ class Book:
                     unread = heard(records).where(_unread(self.offsets(), ends))
                     halted = fold.halts(fold.say(unread, decoder, topic_ids))
                     continue
-                if attempt == ATTEMPTS or not _conflict(error):
+                if attempt == ATTEMPTS or not conflict(error):
                     raise
                 log.info("another writer was faster on the book, attempt %d: %s", attempt, errors.brief(error))
         raise AssertionError("the last attempt returns or raises")
@@ -205,7 +205,7 @@ class Book:
             self.spark.sql(f"OPTIMIZE {self.table}")
             self.spark.sql(f"VACUUM {self.table}")
         except PySparkException as error:
-            if not _conflict(error):
+            if not conflict(error):
                 raise
             log.info("the book was written meanwhile, tidied up next time: %s", errors.brief(error))
 
@@ -311,6 +311,7 @@ WHEN NOT MATCHED AND {_KEPT} THEN INSERT ({", ".join(_INSERT)}) VALUES ({", ".jo
 """
 
 
-def _conflict(error: PySparkException) -> bool:
+def conflict(error: PySparkException) -> bool:
+    """Did another writer's commit come first?"""
     text = str(error)
     return _CONFLICT in text or "DELTA_CONCURRENT" in text or "ConcurrentModification" in text

@@ -114,6 +114,10 @@ class Desk:
         self._check_limit(query.limit)
         return self._sight.page(query)
 
+    def next(self, limit: int) -> list[Row]:
+        """The next ones by due time, any number of them: for the peer's list."""
+        return self._sight.page(Query(limit=limit)).rows
+
     def schedule(self, id: bytes, topic: str | None = None, partition: int | None = None) -> list[Row]:
         """What is pending under the id: one at most in each partition of each topic; none: an empty list."""
         return [self._sight.row(row) for row in self._acts.pending(id, topic, partition)]
