@@ -13,7 +13,7 @@ undo that one's change, and sees it.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -21,6 +21,7 @@ from almanac import errors
 from almanac.settings import Settings
 
 SAID, AGAIN = "controls", "controls-again"  # keys
+LACKING = 1.0  # seconds after which they are repeated to a partition that lacks them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +101,36 @@ def heard(shard: int, offset: int, key: str, value: Mapping[str, Any]) -> Told |
         return None
 
 
+class Kept:
+    """What the owner of the shards knows: the last controls, and which partitions have them."""
+
+    def __init__(self) -> None:
+        self.last: Told | None = None
+        self._versions: dict[int, int] = {}  # by partition
+        self._since: float | None = None  # when some were first seen to lack the last ones
+
+    @property
+    def controls(self) -> Controls:
+        """The last ones."""
+        return self.last.controls if self.last is not None else Controls()
+
+    def learn(self, shard: int, told: Told) -> None:
+        """That partition has these."""
+        self._versions[shard] = max(told.version, self._versions.get(shard, -1))
+        if self.last is None or told.version > self.last.version:
+            self.last = told
+
+    def lacking(self, shards: Iterable[int], now: float) -> list[int]:
+        """Which of these partitions have lacked the last ones for a second: who told them did not come that far."""
+        last = self.last
+        found = [shard for shard in shards if last is not None and self._versions.get(shard, -1) < last.version]
+        if not found:
+            self._since = None
+        elif self._since is None:
+            self._since = now
+        return found if self._since is not None and now - self._since > LACKING else []
+
+
 def latest(settings: Settings) -> Told | None:
     """The last ones told to this group, read from Kafka now; None if there never were any."""
     from almanac import shard  # it builds on this module
@@ -118,6 +149,16 @@ def read(settings: Settings) -> Controls:
 
 def write(settings: Settings, controls: Controls) -> None:
     """Tells this group's wheels, straight on Kafka; returns when Kafka has it. They obey within a second."""
-    from almanac import shard  # it builds on this module
+    from almanac import ports, shard  # they build on this module
 
-    shard.tell(settings, controls)
+    count = shard.partitions(settings)
+    if not count:
+        reason = "no scheduler of this group has run yet; check GROUP_ID and BOOTSTRAP_SERVERS"
+        raise errors.AlmanacError(f"topic {settings.shard_topic} does not exist: {reason}")
+    journal = shard.Journal(settings)
+    try:
+        version = journal.write(0, SAID, controls.fields())
+        for number in range(1, count):
+            journal.write(number, SAID, Told(version, controls).value())
+    except ports.Unavailable as error:
+        raise errors.Unreachable(str(error)) from error

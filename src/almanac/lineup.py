@@ -4,8 +4,8 @@
     missed    a wheel more than a second behind: what was missed drains beside the live ones, half of each transaction
     asides    targets that people hold back (`controls`), each on its own
 
-A row of the page may be met in more than one of them: what went out is dead to all (`ledger`), and within one batch it is
-taken once. An aside lasts until the page turns, which brings everything pending anew.
+A row of the page may be met in more than one of them: what went out is dead to all (`ledger`), and within one batch it
+is taken once. An aside lasts until the page turns, which brings everything pending anew.
 """
 
 from collections import Counter
@@ -40,8 +40,7 @@ class Lineup:
 
     def __len__(self) -> int:
         """Entries in memory."""
-        lanes = (self.live, *([self._missed] if self._missed is not None else []), *self._asides.values())
-        return sum(len(lane.agenda) for lane in lanes)
+        return sum(map(len, self._agendas()))
 
     @property
     def behind(self) -> bool:
@@ -129,7 +128,7 @@ class Lineup:
 
     def _set_aside(self, target: str, batch: Iterable[Entry]) -> None:
         # From the earliest due time on that any of its rows can have which did not go out yet.
-        lanes = (self.live, *([self._missed] if self._missed is not None else []))
+        lanes = [self.live] if self._missed is None else [self.live, self._missed]
         dues = [lane.next_due() for lane in lanes] + [entry.due for entry in batch]
         since = min(due for due in dues if due is not None)
         self._asides[target] = Aside(target, self._page.cursor(self._ledgers, self._bury, since), since)
@@ -179,9 +178,9 @@ class Lineup:
 
     def turn(self, page: Page, keeps: Callable[[Entry], bool]) -> None:
         """The page takes over; of what is in memory that stays which meets the condition and is no row of a page."""
-        agenda = self.live.agenda
-        for lane in (*([self._missed] if self._missed is not None else []), *self._asides.values()):
-            for entry in lane.agenda.take(1 << 62, 1 << 62):
+        agenda, *others = self._agendas()
+        for other in others:
+            for entry in other.take(1 << 62, 1 << 62):
                 agenda.push(entry)
         agenda.keep(lambda entry: not entry.paged and keeps(entry))
         self._begin(page, agenda)
@@ -189,6 +188,10 @@ class Lineup:
     def begin(self, page: Page) -> None:
         """The page is all there is."""
         self._begin(page, Agenda())
+
+    def _agendas(self) -> list[Agenda]:
+        missed = [self._missed.agenda] if self._missed is not None else []
+        return [self.live.agenda, *missed, *(aside.agenda for aside in self._asides.values())]
 
     def _begin(self, page: Page, agenda: Agenda) -> None:
         self._page = page

@@ -2,8 +2,8 @@
 
     kafka-consumer-groups --describe --group scheduler-cg
 
-shows each source partition, its wheel's position and its lag. Nobody reads them back: where a wheel begins is said by its
-page (rule 10).
+shows each source partition, its wheel's position and its lag. Nobody reads them back: where a wheel begins is said by
+its page (rule 10).
 """
 
 import logging

@@ -149,7 +149,7 @@ class Runner:
     @property
     def controls(self) -> controls.Controls:
         """What people have told the wheels last: pauses, caps."""
-        return self._ownership.controls if self._ownership is not None else controls.Controls()
+        return self._ownership.told.controls if self._ownership is not None else controls.Controls()
 
     @property
     def pending_in_book(self) -> dict[int, int]:

@@ -38,7 +38,6 @@ log = logging.getLogger("almanac.shard")
 ANSWER = 10.0  # seconds
 ALIVE = 3_000  # ms since a wheel's last report in which it counts as alive
 WAITS = 60_000  # ms for which somebody may wait for the answer to an ask
-LACKING = 1.0  # seconds after which controls are repeated to a partition that lacks them
 GONE = ("stopped", "replaced")
 
 
@@ -270,9 +269,7 @@ class Ownership:
         self.statuses: dict[int, dict[str, Any]] = {}
         self.duties: dict[str, dict[str, Any]] = {}  # their last reports
         self._predecessors: dict[int, tuple[int, str]] = {}  # time and state of their last report
-        self._told: controls.Told | None = None  # the last controls
-        self._heard: dict[int, int] = {}  # the version of those that a partition has
-        self._lacking: float | None = None  # since when some partition does not have the last ones
+        self.told = controls.Kept()  # what people tell the wheels
         self.replaced_by: str | None = None
 
     def look(self, partitions: int) -> None:
@@ -298,35 +295,13 @@ class Ownership:
         self._offsets = {shard: self._journal.write(shard, "owner", value) for shard in self._looked}
         told = controls.latest(self._settings)  # what is told from now on, wheels hear themselves
         if told is not None:
-            self._learn(told)
             self._repeat(told, self._looked)
         return self._offsets
-
-    @property
-    def controls(self) -> controls.Controls:
-        """What the wheels were told last."""
-        return self._told.controls if self._told is not None else controls.Controls()
-
-    def _learn(self, told: controls.Told) -> None:
-        if self._told is None or told.version > self._told.version:
-            self._told = told
 
     def _repeat(self, told: controls.Told, shards: Iterable[int]) -> None:
         for shard in shards:
             self._journal.write(shard, controls.AGAIN, told.value())
-            self._heard[shard] = told.version
-        self._lacking = None
-
-    def _mend(self) -> None:
-        """Who tells controls may not come further than the first partition: the others get them from here."""
-        told = self._told
-        lacking = [shard for shard in self._offsets if told is not None and self._heard.get(shard, -1) < told.version]
-        if told is None or not lacking:
-            self._lacking = None
-        elif self._lacking is None:
-            self._lacking = time.monotonic()
-        elif time.monotonic() - self._lacking > LACKING and self.replaced_by is None:
-            self._repeat(told, lacking)
+            self.told.learn(shard, told)
 
     def announce(self, page: dict[str, Any]) -> None:
         """A page for every shard."""
@@ -353,9 +328,10 @@ class Ownership:
             elif key == "status":
                 self._predecessors[shard] = (timestamp, value.get("state", "?"))
             elif (told := controls.heard(shard, offset, key, value)) is not None:
-                self._heard[shard] = max(told.version, self._heard.get(shard, -1))
-                self._learn(told)
-        self._mend()
+                self.told.learn(shard, told)
+        lacking = self.told.lacking(self._offsets, time.monotonic())
+        if lacking and self.told.last is not None and self.replaced_by is None:
+            self._repeat(self.told.last, lacking)
 
     def close(self) -> None:
         """Ends reading."""
@@ -365,10 +341,7 @@ class Ownership:
 
 def read(settings: Settings, shard: int) -> Iterator[tuple[int, str, dict[str, Any]]]:
     """Offset, key and value of what a partition holds now; nothing if it does not exist. Takes a moment."""
-    if (
-        topics.partition_counts(kafka.admin_client(settings), [settings.shard_topic]).get(settings.shard_topic, 0)
-        <= shard
-    ):
+    if partitions(settings) <= shard:
         return
     reader = Reader(settings, {shard: 0})
     try:
@@ -376,9 +349,7 @@ def read(settings: Settings, shard: int) -> Iterator[tuple[int, str, dict[str, A
         until = time.monotonic() + ANSWER
         while not reader.at(ends):
             if time.monotonic() > until:
-                raise errors.Unreachable(
-                    f"{settings.shard_topic}/{shard} was not read to its end within {ANSWER:.0f} s"
-                )
+                raise errors.Unreachable(f"{reader.topic}/{shard} was not read to its end within {ANSWER:.0f} s")
             for _, offset, _, key, value in reader.poll(0.1):
                 yield offset, key, value
     except ports.Unavailable as error:
@@ -387,19 +358,10 @@ def read(settings: Settings, shard: int) -> Iterator[tuple[int, str, dict[str, A
         reader.close()
 
 
-def tell(settings: Settings, said: controls.Controls) -> None:
-    """Writes controls to every partition; see `controls.write`."""
+def partitions(settings: Settings) -> int:
+    """How many the shard topic has; 0 if there is none."""
     name = settings.shard_topic
-    count = topics.partition_counts(kafka.admin_client(settings), [name]).get(name, 0)
-    if not count:
-        raise errors.AlmanacError(f"topic {name} does not exist: no scheduler of this group (GROUP_ID) has run yet")
-    journal = Journal(settings)
-    try:
-        version = journal.write(0, controls.SAID, said.fields())
-        for shard in range(1, count):
-            journal.write(shard, controls.SAID, controls.Told(version, said).value())
-    except ports.Unavailable as error:
-        raise errors.Unreachable(str(error)) from error
+    return topics.partition_counts(kafka.admin_client(settings), [name]).get(name, 0)
 
 
 def _text(value: dict[str, Any]) -> bytes:

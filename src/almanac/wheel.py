@@ -39,6 +39,7 @@ REPORT = 1_000  # ms between reports
 FRESH = 50  # ms for which what was read is the whole truth
 DRAIN = 200  # full polls in a row
 SAY_AGAIN = 30_000  # ms after which the log is told once more why the wheel waits
+HEED = 500  # ms for which a wheel reads what came before the controls, at most
 LISTEN = 250  # ms: a message that is staged for longer than that can still be held back
 
 
@@ -153,24 +154,32 @@ class Wheel:
         self.state = "firing"
         return None
 
-    def _catch_up(self) -> None:
+    def _catch_up(self, longest: float = float("inf")) -> None:
         # The high watermark, not the last stable offset: a foreign transaction may hold that below a tombstone.
         asked = self._clock.monotonic()
         ends = self._tail.high()
-        while self._stop is None and any(
-            self.ledgers[source].position < end and not self.ledgers[source].halted for source, end in ends.items()
+        while (
+            self._stop is None
+            and self._clock.monotonic() - asked < longest
+            and any(
+                self.ledgers[source].position < end and not self.ledgers[source].halted for source, end in ends.items()
+            )
         ):
             self._poll(0.1)
             self._listen(pages=False)
             self._report_in_time()
-        for source in self.ledgers:
-            self._pulse.felt(source, asked)
+        for source, end in ends.items():
+            if self.ledgers[source].position >= end:
+                self._pulse.felt(source, asked)
 
     # One turn of the loop.
 
     def step(self) -> None:
         """Does what is due now, or waits a little for something to happen."""
         self._listen()
+        if self._steered:  # who cancels some and then resumes expects that these are heeded
+            self._steered = False
+            self._catch_up(HEED)
         self._watch()
         self._answers.give()
         now = self._clock.now()

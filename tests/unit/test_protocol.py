@@ -2,7 +2,8 @@
 
 Users schedule, update, cancel and write garbage; wheels fire, crash, are taken over; commits lose their answers; pages
 turn from a book of any age; the log is compacted. In the end each schedule's last version has fired exactly once or was
-cancelled, nothing fired twice, nothing fired early, and what was said in time was heeded.
+cancelled, nothing fired twice, nothing fired early, and what was said in time was heeded. People pause and cap meanwhile;
+and who cancels and asks whether that is certain (`asks`) is never told what turns out to be wrong.
 """
 
 from dataclasses import dataclass, field
@@ -10,18 +11,32 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from memory import TOPIC, Rig, Turning, book
+from memory import TOPIC, TOPIC_ID, Rig, Turning, book
 
-from almanac import ports
+from almanac import asks, ports, words
+from almanac.controls import Controls
 from almanac.ledger import Entry
 
 KEYS = (b"a", b"b")
 KINDS = ("schedule", "schedule", "schedule", "cancel", "garbage", "step", "step", "step", "step", "wait", "crash",
-         "takeover", "turn", "lose", "race", "race-cancel", "compact")  # fmt: skip
+         "takeover", "turn", "lose", "race", "race-cancel", "compact", "control", "ask", "race-ask")  # fmt: skip
+TOLD = (Controls(), Controls(paused=True), Controls(paused_targets=("target",)), Controls(missed_per_second=20),
+        Controls(target_per_second={"target": 10}), Controls(target_per_second={"target": 0}))  # fmt: skip
 
 moves = st.lists(
     st.tuples(st.sampled_from(KINDS), st.sampled_from(KEYS), st.integers(0, 400), st.floats(0, 1)), max_size=40
 )
+
+
+@dataclass
+class Asked:
+    """Somebody who cancelled, and wants to know."""
+
+    ask: ports.Ask
+    key: bytes
+    end: int | None = None  # where the log ended when the answer came
+    outcome: str | None = None  # what was made of it
+    payload: bytes | None = None  # of the word that the cancel met
 
 
 @dataclass
@@ -32,6 +47,7 @@ class World:
     said: dict[bytes, list[tuple[float, str, bytes, int]]] = field(default_factory=dict)  # time, what, payload, due
     number: int = 0
     olds: list[Turning] = field(default_factory=list)
+    asked: list[Asked] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.wheel = self.rig.wheel(self.rig.page(horizon=300)).begin()
@@ -42,9 +58,30 @@ class World:
         self.rig.kafka.schedule(key, due, payload)
         self.said.setdefault(key, []).append((self.rig.clock.time, "schedule", payload, due))
 
-    def cancel(self, key: bytes) -> None:
-        self.rig.kafka.cancel(key)
+    def cancel(self, key: bytes) -> int:
+        offset = self.rig.kafka.cancel(key)
         self.said.setdefault(key, []).append((self.rig.clock.time, "cancel", b"", 0))
+        return offset
+
+    def ask(self, key: bytes) -> None:
+        """Cancels, and asks whoever may be the owner, or think so."""
+        self.asked.append(Asked(ports.Ask(f"{len(self.asked)}", TOPIC, 0, self.cancel(key)), key))
+        for wheel in (self.wheel, *self.olds):
+            wheel.claims.say(self.asked[-1].ask)
+
+    def hear(self) -> None:
+        """What the answers that have come tell those who asked: as `asks` says, from the log alone."""
+        log = self.rig.kafka.log(TOPIC)
+        given = {(record.value or b"").split()[0].decode() for record in self.rig.kafka.read("shards")}
+        for asked in self.asked:
+            if asked.outcome is None and asked.ask.id in given:
+                asked.end = log.end if asked.end is None else asked.end
+                if log.stable >= asked.end:  # a reader of committed records has come that far
+                    records = [r for r in log.committed() if r.key == asked.key and r.offset < asked.end]
+                    said = [(r.offset, words.read(r, self.rig.form, TOPIC_ID)) for r in records]
+                    asked.outcome = asks.outcome(said, asked.ask.offset)
+                    before = [w for _, w in said if isinstance(w, words.Word) and w.version < asked.ask.offset]
+                    asked.payload = max(before, key=lambda w: w.version).record.value if before else None
 
     def move(self, kind: str, key: bytes, ms: int, part: float) -> None:
         log = self.rig.kafka.log(TOPIC)
@@ -73,17 +110,29 @@ class World:
         elif kind == "race-cancel":
             hooks = self.wheel.writer.before_commit if part < 0.3 else self.wheel.writer.before_ours
             hooks.append(lambda: self.cancel(key))
-        elif kind == "compact" and self.settled():
-            before = self.pending()
+        elif kind == "control":
+            self.wheel.claims.say(TOLD[ms % len(TOLD)])
+        elif kind == "ask":
+            self.ask(key)
+        elif kind == "race-ask":
+            hooks = self.wheel.writer.before_commit if part < 0.3 else self.wheel.writer.before_ours
+            hooks.append(lambda: self.ask(key))
+        elif kind == "compact" and self.settled() and all(asked.outcome for asked in self.asked):
+            before = self.pending()  # the cleaner gives who asks a day (min.compaction.lag.ms)
             log.compact()
             assert self.pending() == before, "the cleaner changed the truth"
+        self.hear()
 
     def oldest(self, part: float) -> int:
         return int(self.rig.kafka.log(TOPIC).stable * part)
 
     def begin(self, part: float, owner: int | None = None) -> Turning:
         page = self.rig.page({(TOPIC, 0): self.oldest(part)}, horizon=300)
-        return self.rig.wheel(page, owner=owner).begin()
+        turning = self.rig.wheel(page, owner=owner).begin()
+        for asked in self.asked:  # who is not answered asks again
+            if asked.outcome is None:
+                turning.claims.say(asked.ask)
+        return turning
 
     def step(self) -> None:
         for old in list(self.olds):
@@ -92,7 +141,9 @@ class World:
             except ports.Unsettled:
                 assert old.wheel.take_over() is not None, "a replaced wheel went on"
                 self.olds.remove(old)
+            self.hear()
         self.wheel.step_or_recover()
+        self.hear()
 
     def settled(self) -> bool:
         """Has the wheel read everything, and repeated and disposed of what it must? (min.compaction.lag's part.)"""
@@ -106,11 +157,12 @@ class World:
         return {row["key"]: (row["version"], row["value"]) for row in rows if row["pending"]}
 
     def finish(self) -> None:
-        """Pages turn in their time, each a step further, until nothing is left."""
+        """Nothing is held back; pages turn in their time, each a step further, until nothing is left."""
+        self.wheel.claims.say(Controls())
         for _ in range(60):
             self.wheel.writer.before_commit.clear()
             self.wheel.writer.before_ours.clear()
-            if not self.pending() and self.settled():
+            if not self.pending() and self.settled() and all(asked.outcome for asked in self.asked):
                 break
             self.wheel.claims.say(ports.Turn(self.rig.page(horizon=300)))
             end = self.rig.clock.time + 150
@@ -146,6 +198,10 @@ def test_any_interleaving_fires_each_last_word_once(plan: list[tuple[str, bytes,
         for _, what, payload, due in words:
             if what == "schedule" and payload in stamps:
                 assert stamps[payload] >= due, "fired early"
+    for asked in world.asked:
+        assert asked.outcome is not None, "not answered"
+        if asked.outcome != "not-found":
+            assert (asked.outcome == "already-fired") == (asked.payload in fired), f"{asked} was wrong"
     assert world.pending() == {}, "something is left"
     assert world.settled(), "the log does not end in the truth"
 
