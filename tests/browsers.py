@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import sys
 import threading
 from collections.abc import Callable, Iterator
 
@@ -23,6 +24,7 @@ PAGES = {  # path, and what is there when it is filled
     "dead-letters": ("/ui/dead-letters", "article"),
     "controls": ("/ui/controls", "form"),
 }
+FILLED = "main [aria-busy=false]"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 PLACES = (
     "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
@@ -73,7 +75,13 @@ def served(app: FastAPI) -> Iterator[str]:
         thread.join(20)
 
 
-def loaded(page: Page, ready: str = ".al-body") -> None:
+def loaded(page: Page, ready: str = FILLED) -> None:
     """Waits until the page is filled."""
     page.wait_for_selector(ready)
-    page.wait_for_function("!document.querySelector('main [role=status]')?.textContent?.startsWith('Loading')")
+
+
+if __name__ == "__main__":
+    try:
+        print(path())
+    except AssertionError as error:
+        sys.exit(f"Chromium: {error}.")

@@ -19,7 +19,7 @@ def now() -> int:
     return int(time.time() * 1000)
 
 
-def row(id: bytes, due: int, target: str = "mails", value: bytes | None = b"hello", **more: Any) -> desk.Row:  # noqa: A002
+def row(id: bytes, due: int, target: str = "mails", value: bytes | None = b"hello", **more: Any) -> desk.Row:
     given: dict[str, Any] = {
         "id": id, "topic": "schedules", "partition": 1, "version": 41, "due": due, "timestamp": now() - HOUR,
         "target": target, "target_key": b"key", "value": value, "size": len(value or b""),
@@ -87,7 +87,7 @@ class Fake(desk.Desk):
         total = len(rows) if query.total else None
         return desk.Found(rows=rows[first:end], cursor=str(end) if end < len(rows) else None, total=total)
 
-    def schedule(self, id: bytes, topic: str | None = None, partition: int | None = None) -> list[desk.Row]:  # noqa: A002
+    def schedule(self, id: bytes, topic: str | None = None, partition: int | None = None) -> list[desk.Row]:
         self._asked()
         if id not in self.rows:
             return []
@@ -114,7 +114,7 @@ class Fake(desk.Desk):
                 found[place] = found.get(place, 0) + 1
         return [desk.Count(start=start, target=name, number=n) for (start, name), n in sorted(found.items())]
 
-    def story(self, id: bytes) -> Story:  # noqa: A002
+    def story(self, id: bytes) -> Story:
         self._asked()
         events = [
             Event(at=now() - HOUR, what="scheduled", detail="due later", topic="schedules", partition=1, offset=41),
@@ -213,7 +213,7 @@ class Fake(desk.Desk):
         )
         return self.rows[name]
 
-    def move(self, id: bytes, due: int, who: str, topic: str | None = None, partition: int | None = None) -> desk.Row:  # noqa: A002
+    def move(self, id: bytes, due: int, who: str, topic: str | None = None, partition: int | None = None) -> desk.Row:
         self.acts.append(("move", id, due, who, topic, partition))
         if id not in self.rows:
             raise desk.NotFound("id", id.decode(), "nothing is pending under it")
@@ -222,7 +222,7 @@ class Fake(desk.Desk):
 
     def cancel(
         self,
-        id: bytes,  # noqa: A002
+        id: bytes,
         who: str,
         topic: str | None = None,
         partition: int | None = None,
@@ -238,7 +238,7 @@ class Fake(desk.Desk):
 
     def fire_now(
         self,
-        id: bytes,  # noqa: A002
+        id: bytes,
         who: str,
         topic: str | None = None,
         partition: int | None = None,
@@ -286,7 +286,7 @@ class Fake(desk.Desk):
 def _letter(
     partition: int,
     offset: int,
-    id: bytes | None,  # noqa: A002
+    id: bytes | None,
     reason: str,
     detail: str,
     sendable: bool,

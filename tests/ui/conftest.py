@@ -58,7 +58,7 @@ def tab(browser: Browser, address: str, desk: desks.Fake) -> Iterator[Open]:
     contexts: list[BrowserContext] = []
     problems: list[str] = []
 
-    def open_page(path: str = "/", *, phone: bool = False, dark: bool = False, ready: str = ".al-body") -> Page:
+    def open_page(path: str = "/", *, phone: bool = False, dark: bool = False, ready: str = browsers.FILLED) -> Page:
         scheme: Literal["dark", "light"] = "dark" if dark else "light"
         size: Any = PHONE if phone else WIDE
         context = browser.new_context(viewport=size, color_scheme=scheme, timezone_id=ZONE, base_url=address)

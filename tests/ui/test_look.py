@@ -105,7 +105,7 @@ def test_long_names_and_payloads_stay_inside(tab: Open, desk: desks.Fake) -> Non
     page = tab("/ui/schedules", phone=True)
     assert not too_wide(page)
     page.get_by_role("link", name="x" * 700).click()
-    expect(page.get_by_role("region", name="Payload")).to_be_visible()
+    expect(page.get_by_role("region", name="Contents")).to_be_visible()
     assert not too_wide(page)
 
 

@@ -14,7 +14,9 @@ from almanac import errors
 
 def rows(page: Page, caption: str) -> list[str]:
     """The first cells of a table's rows."""
-    return page.get_by_role("table", name=caption).locator("tbody tr td:first-child").all_inner_texts()
+    table = page.get_by_role("table", name=caption)
+    expect(table).to_be_visible()
+    return table.locator("tbody tr td:first-child").all_inner_texts()
 
 
 # Overview
@@ -172,7 +174,7 @@ def test_an_error_of_others_is_told_without_its_text(tab: Open, desk: desks.Fake
 def test_one_schedule_is_shown_whole(tab: Open, desk: desks.Fake) -> None:
     page = tab("/ui/schedules")
     page.get_by_role("link", name="vid17-online").click()
-    payload = page.get_by_role("region", name="Payload")
+    payload = page.get_by_role("region", name="Contents")
     expect(payload).to_contain_text('"title": "The tide tables of 1851"')
     page.get_by_role("button", name="Hex").click()
     expect(payload).to_contain_text("000000  7b 22 76 69 64 65 6f 22  3a 20".replace("  3a", " 3a"))
@@ -194,7 +196,7 @@ def test_a_story_is_told(tab: Open) -> None:
 
 def test_what_others_wrote_is_never_html(tab: Open) -> None:
     page = tab("/ui/schedule?id=nasty")
-    expect(page.get_by_role("region", name="Payload")).to_have_text(desks.NASTY)
+    expect(page.get_by_role("region", name="Contents")).to_have_text(desks.NASTY)
     page.get_by_role("button", name="Tell its story").click()
     expect(page.locator(".al-story")).to_contain_text(desks.NASTY)
     assert page.locator("main img").count() == 0
@@ -204,7 +206,7 @@ def test_what_others_wrote_is_never_html(tab: Open) -> None:
 def test_ids_of_any_bytes(tab: Open) -> None:
     page = tab("/ui/schedules?target=mails")
     page.get_by_role("link", name="0x00ff10").click()
-    expect(page.get_by_role("region", name="Payload")).to_contain_text("000010  10 11 12")
+    expect(page.get_by_role("region", name="Contents")).to_contain_text("000010  10 11 12")
     expect(page.get_by_role("button", name="Hex")).to_have_attribute("aria-pressed", "true")
 
 
@@ -246,7 +248,7 @@ def test_dead_letters_are_shown_with_their_reason(tab: Open, desk: desks.Fake) -
     expect(letter).to_contain_text("no-topic")
     expect(letter).to_contain_text("the target topic invoices-old does not exist")
     letter.get_by_text("Payload and headers").click()
-    expect(letter.get_by_role("region", name="Payload")).to_contain_text('"invoice": 77')
+    expect(letter.get_by_role("region", name="Contents")).to_contain_text('"invoice": 77')
     unreadable = page.get_by_role("article", name="Dead letter without an id")
     expect(unreadable.get_by_role("button", name="Send without an id again")).to_be_disabled()
     page.get_by_label("Reason").fill("unreadable")

@@ -47,6 +47,7 @@ from almanac.ui import (
 __all__ = ["dead_letters", "fired", "limits", "mount", "overview", "schedule", "schedules", "timeline"]
 
 _OURS = ("/ui/", "/_nicegui/", "/_nicegui_ws/")
+_LARGEST = 16_384  # bytes of the form with the token
 _WRONG_S = 0.5  # a wrong token costs that long
 # Vue compiles its templates in the browser, so eval it must be; nothing is fetched from anywhere else, ever.
 _POLICY = (
@@ -113,8 +114,11 @@ def mount(app: FastAPI, at: desk.Desk, settings: Settings) -> None:
     ]
 
 
-@nicegui.app.post(gate.SIGN_IN, include_in_schema=False)
+@nicegui.app.post(gate.SESSION, include_in_schema=False)
 async def _given(request: Request) -> Response:
+    length = request.headers.get("content-length", "")
+    if not length.isdecimal() or int(length) > _LARGEST:
+        return Response("The form is too large.", 413)
     form = await request.form(max_fields=4, max_files=0)
     answer = gate.sign_in(request, site.current().settings, str(form.get("token", "")), str(form.get("to", "/")))
     if "set-cookie" not in answer.headers:
@@ -137,7 +141,7 @@ def _sign_in(request: Request) -> None:
         tags.tag("p", "This scheduler asks for its API token.", "al-lead")
         if wrong:
             tags.notice("bad", "That is not the token", "It is what API_TOKEN was set to.", role="alert")
-        with tags.tag("form", method="post", action=gate.SIGN_IN, classes="al-body"):
+        with tags.tag("form", method="post", action=gate.SESSION, classes="al-body"):
             tags.tag("input", type="hidden", name="to", value=asked.get("to", b"/").decode(errors="replace"))
             tags.Field(
                 "API token",

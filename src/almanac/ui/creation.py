@@ -134,7 +134,7 @@ class _Form:
             good = False
         if not good or due is None:
             return None
-        key, id = self._key.value, self._id.value.strip()  # noqa: A001
+        key, id = self._key.value, self._id.value.strip()
         return desk.New(
             target=target,
             due=due,

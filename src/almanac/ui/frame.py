@@ -89,6 +89,8 @@ def page(path: str, title: str) -> Callable[[Build], Build]:
             body.clear()
             with body:
                 await filled(build, viewer)
+            body.props["aria-busy"] = "false"
+            body.update()
             return None
 
         return build
@@ -147,7 +149,7 @@ def _shell(
             tags.tag("h1", title, "al-h1")
             if (why_not := gate.why_not(request, here.settings)) is not None:
                 tags.notice("warn", "Read only", why_not, role="note")
-            with tags.tag("div", classes="al-body", aria_live="off") as body:
+            with tags.tag("div", classes="al-body", aria_busy="true") as body:
                 tags.tag("p", "Loading …", "al-lead", role="status")
     ui.skip_link("Skip to the content", target=main)
     return body, themed

@@ -11,19 +11,20 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import time
 from urllib.parse import urlsplit
 
 from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
 
+from almanac.api import guard
 from almanac.settings import Settings
 from almanac.ui import payloads
 
 COOKIE = "almanac-session"
 SESSION_S = 12 * 3600
 SIGN_IN = "/ui/sign-in"
+SESSION = "/ui/session"  # takes the form; a page would remove other routes of its path
 
 READ_ONLY = (
     "The scheduler listens on an address that others reach, and no API_TOKEN is set: everything can be seen and "
@@ -77,25 +78,15 @@ def sign_out() -> Response:
     return answer
 
 
-def _own(host: str) -> bool:
-    """Whether only this machine is reached under it."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def why_not(request: Request, settings: Settings) -> str | None:
     """Why nothing may be changed; None if it may."""
     if settings.api_token:
         return None  # `turned_away` has let them in
-    if settings.server_address is not None and not _own(settings.server_address.host):
+    if settings.server_address is not None and not guard.own(settings.server_address.host):
         return READ_ONLY
     # A name of somebody else that leads to 127.0.0.1 is how a foreign page would act through the viewer's browser.
     asked = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
-    return None if _own(asked) else FOREIGN
+    return None if guard.own(asked) else FOREIGN
 
 
 def who(request: Request, settings: Settings) -> str:

@@ -69,6 +69,9 @@ class _Page:
         self._viewer.guard(tags.button(text, click, icon=icon, label=label, classes=classes))
 
     def _ask(self, title: str, said: str, verb: str, act: Act, *, danger: bool = False) -> None:
+        if self._viewer.why_not is not None:
+            return
+
         async def go() -> dialogs.Answer:
             now = await site.call(act)
             return dialogs.Answer("good", "In force", (*_told(now), "The wheels obey within a second."))
@@ -125,8 +128,6 @@ class _Page:
         return lambda: self._act("Resume", resume, label=f"Resume {target}", classes="al-little")
 
     def _pause(self, field: tags.Field) -> None:
-        if self._viewer.why_not is not None:
-            return
         target = field.value.strip()
         if not target:
             field.say("Name the target topic that is to wait.", bad=True)
@@ -158,8 +159,6 @@ class _Page:
         form.on("submit.prevent", lambda: self._cap(of, most), args=[])
 
     def _cap(self, of: tags.Field, number: tags.Field) -> None:
-        if self._viewer.why_not is not None:
-            return
         text, target = number.value.strip(), of.value.strip()
         if not text.isdecimal() or not text.isascii() or not 0 < int(text) <= 1_000_000_000:
             number.say("A whole number from 1 on; to stop a target, pause it.", bad=True)

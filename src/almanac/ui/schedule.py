@@ -23,7 +23,7 @@ _CANCELLED = {
 
 @frame.page("/ui/schedule", "Schedule")
 async def page(viewer: frame.Viewer) -> None:
-    id = viewer.parameters.get("id", b"")  # noqa: A001
+    id = viewer.parameters.get("id", b"")
     topic, partition = viewer.text("topic") or None, viewer.text("partition")
     if not id:
         tags.empty("event", "Which one?", "Choose one on the page Schedules.")
@@ -169,7 +169,7 @@ def cancelled(outcome: desk.Outcome) -> dialogs.Answer:
     return dialogs.Answer(mood, title, tuple(lines))
 
 
-def _story(viewer: frame.Viewer, id: bytes) -> None:  # noqa: A002
+def _story(viewer: frame.Viewer, id: bytes) -> None:
     box = tags.tag("div", classes="al-body")
 
     async def tell() -> None:

@@ -100,7 +100,7 @@ def _row(row: desk.Row, viewer: frame.Viewer) -> tuple[tags.Cell, ...]:
     )
 
 
-def where(id: bytes, topic: str | None = None, partition: int | None = None) -> str:  # noqa: A002
+def where(id: bytes, topic: str | None = None, partition: int | None = None) -> str:
     """The address of one schedule's page."""
     return payloads.address("/ui/schedule", id=id, topic=topic, partition=partition)
 

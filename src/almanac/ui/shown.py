@@ -45,7 +45,7 @@ def payload(value: bytes | None, *, hidden: bool, size: int) -> None:
         tags.tag("span", note, "al-soft al-small")
     text = tags.words("", "al-text", "pre")
     text.props["tabindex"] = "0"  # so that a keyboard can scroll it
-    text.props["aria-label"] = "Payload"
+    text.props["aria-label"] = "Contents"
     text.props["role"] = "region"
     show(first)
 
