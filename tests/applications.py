@@ -28,8 +28,9 @@ class Application:
     """A process whose lines are kept; ended, with its children, at the end of its `with` block."""
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str], folder: Path) -> None:
+        quiet = {"SERVER_ADDR": "", "METRICS_HTTP_ADDR": ""}  # several run at once, and none is asked anything
         self._process = subprocess.Popen(
-            command, env={**os.environ, **environ}, cwd=folder, text=True, stdin=subprocess.DEVNULL,
+            command, env={**os.environ, **quiet, **environ}, cwd=folder, text=True, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         self.lines: list[str] = []

@@ -361,6 +361,10 @@ class Group:
             "TOPIC_PARTITIONS": str(PARTITIONS),
             "BOOK_LOCATION": str(self.folder / "book"),
             "SHARDS": "2",
+            "DATA_FOLDER": str(self.folder),
+            # Schedulers of several tests and groups run at once: who wants to ask one gives it an address.
+            "SERVER_ADDR": "",
+            "METRICS_HTTP_ADDR": "",
         }
         self.tell(**told)
         topics.ensure(self.admin, self.settings)

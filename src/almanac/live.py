@@ -119,6 +119,7 @@ class Live:
         self.changed = threading.Condition(threading.RLock())
         self._heard: dict[Key, Heard] = {}
         self.alive: dict[Key, words.Word] = {}  # of these, what is pending; read it while held
+        self.ended: deque[tuple[Key, Over]] = deque()  # what is over, in the order of the log; read it while held
         self._watches: dict[Key, list[Watch]] = {}
         self._base: dict[Source, int] = {}  # where reading began
         self._positions: dict[Source, int] = {}
@@ -218,6 +219,7 @@ class Live:
         self._stop.set()
         self._reading = None
         self._heard, self.alive, self._halted = {}, {}, set()
+        self.ended.clear()
         self._books.clear()
         for watches in self._watches.values():
             for watch in watches:
@@ -238,6 +240,8 @@ class Live:
             for key in gone:
                 del self._heard[key]
                 self.alive.pop(key, None)
+            if gone:
+                self.ended = deque(each for each in self.ended if each[0] in self._heard)
             self._base = {source: max(base, known.get(source, 0)) for source, base in self._base.items()}
 
     # The thread
@@ -283,8 +287,7 @@ class Live:
             elif source not in self._halted:
                 self._hear(source, each)
                 self._positions[source] = each.offset + 1
-        if told:
-            self.changed.notify_all()
+        self.changed.notify_all()
 
     def _hear(self, source: Source, record: Record) -> None:
         said = words.read(record, self._forms[record.topic], self._topic_ids[record.topic])
@@ -313,6 +316,7 @@ class Live:
                 due, target = (word.schedule.due, word.schedule.target) if word and told else (None, None)
                 ended = Over(said.version, record.timestamp, _reason(record), due, target)
                 heard.over = (*heard.over, ended)
+                self.ended.append((key, ended))
             elif not said.ours:
                 heard.cancel = record.offset
             heard.kill = max(heard.kill, said.version)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import logging
 import socket
@@ -46,9 +47,8 @@ class Server:
         page = importlib.util.find_spec("almanac.ui") is not None
         app = api.app(self._desk, self._settings, page=page)
         if page:
-            from almanac import ui
-
-            ui.mount(app, self._desk, self._settings)
+            # Asked for by name: the REST interface does without it.
+            importlib.import_module("almanac.ui").mount(app, self._desk, self._settings)
         config = uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=int(STOP),
             server_header=False, date_header=True, ws_max_size=1 << 20, h11_max_incomplete_event_size=1 << 16,

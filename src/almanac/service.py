@@ -76,7 +76,7 @@ def _serve(runner: Runner, stop: threading.Event, check: Callable[[], None], spa
 def _open_to_people(runner: Runner) -> Iterator[None]:
     """The REST interface and the page, while the wheels turn."""
     settings = runner.settings
-    if settings.server_address is None:
+    if settings.server_address is None or settings.shadow:  # a shadow changes nothing, and has nothing of its own
         yield
         return
     with desk.Desk(settings, runner) as at:

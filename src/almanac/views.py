@@ -63,9 +63,9 @@ _BOOK = {
 def _view(spark: SparkSession, name: str, path: str, statement: str, columns: Mapping[str, str]) -> None:
     table = f"delta.`{path.replace('`', '``')}`"
     if not places.exists(f"{path}/_delta_log"):
-        spark.createDataFrame([], ", ".join(f"{each} {kind}" for each, kind in columns.items())).createOrReplaceTempView(
-            f"almanac_no_{name}"
-        )
+        spark.createDataFrame(
+            [], ", ".join(f"{each} {kind}" for each, kind in columns.items())
+        ).createOrReplaceTempView(f"almanac_no_{name}")
         table = f"almanac_no_{name}"
     # As a statement, which Spark reads anew for each query: a frame would keep the version it was made of.
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {statement.format(table=table, word=fold.WORD)}")

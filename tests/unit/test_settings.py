@@ -47,7 +47,7 @@ def test_defaults_are_the_peers() -> None:
     assert loaded.schedules_topics == (TopicFormat("schedules", "auto"),)
     assert loaded.since_delta is None
     assert loaded.group_id == "scheduler-cg"
-    assert (loaded.metrics_http_addr, loaded.server_addr) == (":8001", ":8000")
+    assert (loaded.metrics_http_addr, loaded.server_addr) == ("127.0.0.1:8001", "127.0.0.1:8000")
     assert (loaded.history_topic, loaded.dead_letters_topic) == ("history", "dead-letters")
     assert set(loaded.origins.values()) == {"default"}
 

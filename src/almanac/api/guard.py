@@ -106,7 +106,8 @@ class Guard:
         )
 
     async def _body(self, receive: Receive) -> bytes | None:
-        parts, size = [], 0
+        parts: list[bytes] = []
+        size = 0
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":

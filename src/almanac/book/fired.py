@@ -79,8 +79,8 @@ class Fired:
         self._days = retention_days  # -1: for ever
 
     @property
-    def table(self) -> str:
-        """Its name in SQL."""
+    def in_sql(self) -> str:
+        """Its name there."""
         return f"delta.`{self.path.replace('`', '``')}`"
 
     # Life
@@ -97,7 +97,7 @@ class Fired:
             places.move(self.path, aside)
         columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
         self.spark.sql(f"""
-            CREATE TABLE {self.table} ({columns}) USING delta PARTITIONED BY (date) TBLPROPERTIES (
+            CREATE TABLE {self.in_sql} ({columns}) USING delta PARTITIONED BY (date) TBLPROPERTIES (
                 'almanac.schema' = '1', 'delta.dataSkippingStatsColumns' = 'fired_at,version',
                 'delta.enableDeletionVectors' = 'true', 'delta.deletedFileRetentionDuration' = 'interval 1 hours',
                 'delta.logRetentionDuration' = 'interval 1 hours')""")
@@ -140,11 +140,11 @@ class Fired:
             gone = self._gone(records, marks.of(topic_ids), ends, decoder, topic_ids).persist()
             try:
                 seen = _Seen.of(gone)
-                if not seen.count:
+                if not seen.total:
                     return 0  # the marks stay: there is nothing to be taken twice
                 told = self._told(records, gone, seen, decoder, topic_ids, book, known)
                 if self._append(told, marks.moved(ends, topic_ids)):
-                    return seen.count
+                    return seen.total
             finally:
                 gone.unpersist()
             log.info("another writer was faster on what fired, attempt %d", attempt)
@@ -223,13 +223,13 @@ class Fired:
         number = self.marks().number
         today = (int(time.time() * 1000) if now_ms is None else now_ms) // DAY
         try:
-            self.spark.sql(f"DELETE FROM {self.table} WHERE date IS NULL AND version < {number}")
+            self.spark.sql(f"DELETE FROM {self.in_sql} WHERE date IS NULL AND version < {number}")
             if self._days >= 0:
                 self.spark.sql(
-                    f"DELETE FROM {self.table} WHERE date < date_from_unix_date(CAST({today - self._days} AS INT))"
+                    f"DELETE FROM {self.in_sql} WHERE date < date_from_unix_date(CAST({today - self._days} AS INT))"
                 )
-            self.spark.sql(f"OPTIMIZE {self.table}")
-            self.spark.sql(f"VACUUM {self.table}")
+            self.spark.sql(f"OPTIMIZE {self.in_sql}")
+            self.spark.sql(f"VACUUM {self.in_sql}")
         except PySparkException as error:
             if not table.conflict(error):
                 raise
@@ -239,7 +239,7 @@ class Fired:
 class _Seen(NamedTuple):
     """What the tombstones of a batch have in common."""
 
-    count: int
+    total: int
     least: dict[fold.Partition, int]  # versions
     most: dict[fold.Partition, int]
     latest: int  # epoch ms
@@ -264,12 +264,13 @@ def _spoken(
     records: DataFrame, gone: DataFrame, seen: _Seen, decoder: decoders.Decoder, topic_ids: Mapping[str, str]
 ) -> DataFrame:
     """The words among the records that may be of these versions."""
-    said = f"CASE WHEN array_contains(names, '{words.VERSION}') THEN {decoders.number(decoders.text(words.VERSION), 18)} END"
+    version = decoders.number(decoders.text(words.VERSION), 18)
+    said = f"CASE WHEN {decoders.present(words.VERSION)} THEN {version} END"
     heard = table.heard(records).selectExpr("*", "headers.key AS names", "headers.value AS contents")
     heard = heard.selectExpr("*", f"least(coalesce({said}, offset), offset) AS says").where(
         f"says >= {fold.by_partition(seen.least, 1 << 62)} AND says <= {fold.by_partition(seen.most, -1)}"
     )
-    if seen.count <= FEW:
+    if seen.total <= FEW:
         few = functions.broadcast(gone.selectExpr("topic", "partition", "version AS says"))
         heard = heard.join(few, ["topic", "partition", "says"], "left_semi")
     said_rows = fold.say(heard.drop("names", "contents", "says"), decoder, topic_ids).where("kind IN ('S', 'R')")

@@ -11,21 +11,20 @@ what is added or goes away meanwhile neither repeats nor hides another row.
 """
 
 import dataclasses
-import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from deltalake import DeltaTable
 
-from almanac.book import places, read
+from almanac.book import places, read, spans
 
 Sort = Literal["due", "-due", "id"]
 By = Literal["hour", "day"]
 LENGTH: dict[By, int] = {"hour": 3_600_000, "day": 86_400_000}  # ms
 
-ENOUGH = 200_000  # rows that a search looks at first: most end there
+_LIGHT = "topic, partition, key, version, due, timestamp, target"
 FIRED = "fired"  # the outcome of what was delivered; any other is the reason of its dead letter
 
 
@@ -103,7 +102,13 @@ class Book(read.Reader):
     def __init__(self, table: DeltaTable) -> None:
         self._table = table
         self._query = read.query(book=table)
-        self._files = _files(table, "wake")
+        self._files = spans.of(table, "wake")
+        self._raw = None if "://" in table.table_uri.removeprefix("file://") else spans.Raw(table, self._files)
+
+    def find(self, schedule_id: bytes) -> list[read.Pending]:
+        """The pending schedules of that id: one at most in each partition of each topic."""
+        rows = self._rows(f"SELECT {_LIGHT} FROM book WHERE pending AND key = {_literal(schedule_id)}")
+        return self._with_payloads([_light(row) for row in rows]) if rows else []
 
     def search(
         self,
@@ -123,7 +128,7 @@ class Book(read.Reader):
         `id_part`: anywhere in the id, byte by byte. `topic` is the schedules topic. Without `payloads` the rows have
         neither value nor headers, and come in half the time.
         """
-        wanted = ["pending", *matches("key", id_part), *equals(target=target, topic=topic)]
+        wanted = ["pending", *_matches("key", id_part), *_equals(target=target, topic=topic)]
         least, most = due_from, due_to
         if after is not None and sort == "due":
             least = max(after.due, -1 if least is None else least)
@@ -141,35 +146,60 @@ class Book(read.Reader):
             span = [f"(wake >= {least} OR wake = -1) AND due >= {least}"] if least is not None else []
             span += [f"wake < {most} AND due < {most}"] if most is not None else []
             return self._rows(
-                f"SELECT topic, partition, key, version, due, timestamp, target FROM book "
-                f"WHERE {' AND '.join(wanted + span)} ORDER BY {ordered} LIMIT {limit}"
+                f"SELECT {_LIGHT} FROM book WHERE {' AND '.join(wanted + span)} ORDER BY {ordered} LIMIT {limit}"
             )
 
         files = [] if sort == "id" else self._files
-        rows = _by_spans(ask, files, least, most, backwards=sort == "-due", limit=int(limit))
-        found = [read.Pending(id=row.pop("key"), value=None, headers=[], **row) for row in rows]
+        rows = spans.first_rows(ask, files, least, most, backwards=sort == "-due", limit=int(limit))
+        found = [_light(row) for row in rows]
         return self._with_payloads(found) if payloads and found else found
 
+    def filled(self, rows: list[read.Pending]) -> list[read.Pending]:
+        """These rows of a search without payloads, with them."""
+        return self._with_payloads(rows) if rows else []
+
     def _with_payloads(self, rows: list[read.Pending]) -> list[read.Pending]:
-        """In a second question, as to read a million payloads takes longer than all the rest."""
-        dues, versions = [row.due for row in rows], ", ".join(str(row.version) for row in rows)
-        found = self._rows(
-            "SELECT topic, partition, version, value, headers FROM book WHERE pending "
-            f"AND (wake >= {min(dues)} OR wake = -1) AND wake <= {max(dues)} AND version IN ({versions})"
+        """In a second question: to read a million payloads takes longer than all the rest."""
+        dues, versions = [row.due for row in rows], ", ".join(sorted({str(row.version) for row in rows}))
+        least, most = min(dues), max(dues)
+        asked = (
+            f"SELECT topic, partition, key, version, value, headers FROM {{}} WHERE pending AND version IN ({versions})"
         )
-        payloads = {(each["topic"], each["partition"], each["version"]): each for each in found}
-        return [_filled(row, payloads[row.topic, row.partition, row.version]) for row in rows]
+        # Straight from the files where these can be reached: a table with deletion vectors is read as a whole, of a
+        # file only what is wanted. Rows of a file may be gone from the table, but these are known not to be, and a
+        # version never changes its payload.
+        if self._raw is not None and (names := self._raw.names(least, most)):
+            found = _by_place(read.rows(self._raw.query, " UNION ALL ".join(asked.format(name) for name in names)))
+            if all(_place(row) in found for row in rows):
+                return [_filled(row, found[_place(row)]) for row in rows]
+        span = f" AND (wake >= {least} OR wake = -1) AND wake <= {most}"
+        found = _by_place(self._rows(asked.format("book") + span))
+        return [_filled(row, found[_place(row)]) for row in rows]
 
     def counts(
         self, by: By, *, target: str | None = None, due_from: int | None = None, due_to: int | None = None
     ) -> list[Count]:
         """How many wait, exactly, by hour or day (UTC) and target; in order of time. Cancelled ones are gone."""
-        wanted = ["pending", *equals(target=target), *between("due", due_from, due_to)]
+        wanted = ["pending", *_equals(target=target), *_between("due", due_from, due_to)]
         rows = self._rows(
             f"SELECT due / {LENGTH[by]} * {LENGTH[by]} AS start, target, count(*) AS count FROM book "
             f"WHERE {' AND '.join(wanted)} GROUP BY 1, 2 ORDER BY 1, 2"
         )
         return [Count(**row) for row in rows]
+
+    def matching(
+        self,
+        *,
+        id_part: bytes | None = None,
+        target: str | None = None,
+        topic: str | None = None,
+        due_from: int | None = None,
+        due_to: int | None = None,
+    ) -> int:
+        """How many a search without a cursor and a limit would find."""
+        wanted = ["pending", *_matches("key", id_part), *_equals(target=target, topic=topic)]
+        wanted += _between("due", due_from, due_to)
+        return int(self._rows(f"SELECT count(*) AS n FROM book WHERE {' AND '.join(wanted)}")[0]["n"])
 
     def next_due(self) -> int | None:
         """When the next schedule is due (epoch ms); one that is overdue counts. None: nothing waits."""
@@ -182,7 +212,7 @@ class FiredTable:
 
     def __init__(self, table: DeltaTable | None) -> None:
         self._query = read.query(fired=table) if table is not None else None
-        self._files = _files(table, "fired_at") if table is not None else []
+        self._files = spans.of(table, "fired_at") if table is not None else []
 
     def search(
         self,
@@ -197,8 +227,8 @@ class FiredTable:
         limit: int = 50,
     ) -> list[Fired]:
         """The newest first, behind `after`. `since` (fired at, epoch ms) is included, `until` is not."""
-        equal = equals(target=target, topic=topic, outcome=outcome)
-        wanted = ["outcome IS NOT NULL", *matches("id", id_part), *equal]
+        equal = _equals(target=target, topic=topic, outcome=outcome)
+        wanted = ["outcome IS NOT NULL", *_matches("id", id_part), *equal]
         if after is not None:
             wanted.append(_behind(list(after._asdict().items()), backwards=True))
             until = min(after.fired_at + 1, after.fired_at + 1 if until is None else until)
@@ -206,17 +236,19 @@ class FiredTable:
         def ask(least: int | None, most: int | None, limit: int) -> list[dict[str, Any]]:
             return self._rows(
                 f"SELECT id, topic, partition, version, target, due, fired_at, lateness, outcome FROM fired "
-                f"WHERE {' AND '.join(wanted + between('fired_at', least, most))} "
+                f"WHERE {' AND '.join(wanted + _between('fired_at', least, most))} "
                 f"ORDER BY fired_at DESC, topic DESC, partition DESC, version DESC LIMIT {limit}"
             )
 
-        return [Fired(**row) for row in _by_spans(ask, self._files, since, until, backwards=True, limit=int(limit))]
+        return [
+            Fired(**row) for row in spans.first_rows(ask, self._files, since, until, backwards=True, limit=int(limit))
+        ]
 
     def counts(
         self, by: By, *, target: str | None = None, since: int | None = None, until: int | None = None
     ) -> list[FiredCount]:
         """How many went, exactly, by hour or day (UTC), target and outcome; in order of time."""
-        wanted = ["outcome IS NOT NULL", *equals(target=target), *between("fired_at", since, until)]
+        wanted = ["outcome IS NOT NULL", *_equals(target=target), *_between("fired_at", since, until)]
         rows = self._rows(
             f"SELECT fired_at / {LENGTH[by]} * {LENGTH[by]} AS start, target, outcome, count(*) AS count, "
             f"max(lateness) AS latest FROM fired WHERE {' AND '.join(wanted)} GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
@@ -268,80 +300,19 @@ def _stamp(path: str, version: int) -> _Stamp:
     return places.stamp(f"{log}/{version:020}.json"), places.stamp(f"{log}/{version + 1:020}.json")
 
 
-# Where in the order the rows lie
-
-
-class _File(NamedTuple):
-    """What a file of the table holds of the column that it is ordered by."""
-
-    least: int
-    greatest: int
-    rows: int
-
-
-def _files(table: DeltaTable, column: str) -> list[_File]:
-    import pyarrow
-
-    known = pyarrow.table(table.get_add_actions(flatten=True))
-    names = (f"min.{column}", f"max.{column}", "num_records")
-    if not set(names) <= set(known.column_names):
-        return []
-    spans = zip(*(known.column(name).to_pylist() for name in names), strict=True)
-    return [_File(*span) for span in spans if None not in span]
-
-
-def _by_spans(
-    ask: Callable[[int | None, int | None, int], list[dict[str, Any]]],
-    files: list[_File],
-    least: int | None,
-    most: int | None,
-    *,
-    backwards: bool,
-    limit: int,
-) -> list[dict[str, Any]]:
-    """The first rows between these bounds: first of as few files as can be, then of all others."""
-    edge = _edge(files, least, most, backwards)
-    if edge is None:
-        return ask(least, most, limit)
-    rows = ask(edge, most, limit) if backwards else ask(least, edge, limit)
-    if len(rows) < limit:
-        left = limit - len(rows)
-        rows += ask(least, edge, left) if backwards else ask(edge, most, left)
-    return rows
-
-
-def _edge(files: list[_File], least: int | None, most: int | None, backwards: bool) -> int | None:
-    """Where to look no further at first: so many rows lie before it. None: look at all at once."""
-    inside = [f for f in files if (least is None or f.greatest >= least) and (most is None or f.least < most)]
-    inside.sort(key=lambda f: -f.greatest if backwards else f.least)
-    for before, (file, total) in zip(inside[1:], zip(inside, _totals(inside), strict=True), strict=False):
-        if total < ENOUGH:
-            continue
-        edge = before.greatest + 1 if backwards else before.least
-        if edge > (file.least if backwards else -1) and (least is None or edge > least) and (most is None or edge < most):
-            return edge
-    return None
-
-
-def _totals(files: list[_File]) -> Iterator[int]:
-    return itertools.accumulate(file.rows for file in files)
-
-
 # SQL
 
 
-def equals(**columns: str | None) -> list[str]:
-    """The columns have these values, where there is one."""
+def _equals(**columns: str | None) -> list[str]:
     return [f"{name} = {read.quoted(value)}" for name, value in columns.items() if value is not None]
 
 
-def between(column: str, least: int | None, most: int | None) -> list[str]:
-    """The column lies between these, the second not included."""
+def _between(column: str, least: int | None, most: int | None) -> list[str]:
     found = [] if least is None else [f"{column} >= {int(least)}"]
     return found if most is None else [*found, f"{column} < {int(most)}"]
 
 
-def matches(column: str, part: bytes | None) -> list[str]:
+def _matches(column: str, part: bytes | None) -> list[str]:
     """The column holds these bytes. As text where it can be: that is quicker than digits."""
     if not part:
         return []
@@ -371,6 +342,18 @@ def _literal(value: Any) -> str:
     if isinstance(value, bytes):
         return f"decode('{value.hex()}', 'hex')"
     return read.quoted(value) if isinstance(value, str) else str(int(value))
+
+
+def _place(row: read.Pending) -> tuple[Any, ...]:
+    return row.topic, row.partition, row.id, row.version
+
+
+def _by_place(rows: list[dict[str, Any]]) -> dict[tuple[Any, ...], dict[str, Any]]:
+    return {(row["topic"], row["partition"], row["key"], row["version"]): row for row in rows}
+
+
+def _light(row: dict[str, Any]) -> read.Pending:
+    return read.Pending(id=row.pop("key"), value=None, headers=[], **row)
 
 
 def _filled(row: read.Pending, payload: dict[str, Any]) -> read.Pending:

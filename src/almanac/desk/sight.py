@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from almanac import formats, kafka, live, scan, topics, words
-from almanac.book import glance, read, search, trust
+from almanac.book import read, search, trust
+from almanac.desk import cursors, over
 from almanac.desk.front import Front
-from almanac.desk.refusals import Refused
 from almanac.desk.shapes import Count, FiredQuery, FiredRow, Found, Query, Row, Step
 from almanac.live import Heard, Key
 from almanac.ports import Source
@@ -24,6 +20,8 @@ from almanac.settings import Settings
 LOOK = 10.0  # seconds between looks at the topics, and at whether the book is to be trusted
 SPARE = 30  # rows that are asked of the book on top: some may be over
 LARGEST = 20_000  # rows of one question to the book
+UNKNOWN = 100_000  # ids that are looked up in the book for one count
+DISORDER = 20_000  # ms by which tombstones may come in another order than their times
 
 
 @dataclass(frozen=True)
@@ -137,7 +135,7 @@ class Sight:
         """A page. One row more is asked for, to know whether there is a next page."""
         now = int(time.time() * 1000)
         due_from, due_to = _range(query, now)
-        after = _read_cursor(query.cursor, query.sort)
+        after = cursors.read(query.cursor, query.sort)
         view = self.look()
         wanted = query.limit + 1
         part = query.id_part.encode() if query.id_part else None
@@ -156,7 +154,8 @@ class Sight:
         more = len(rows) > query.limit or end is not None
         rows = rows[: query.limit]
         last = search.cursor(rows[-1]) if rows else end
-        cursor = _write_cursor(last, query.sort) if more and last is not None else None
+        cursor = cursors.write(last, query.sort) if more and last is not None else None
+        rows = _filled(view, rows, booked)
         total = self._total(view, query, part, due_from, due_to) if query.total else None
         return Found(rows=[self.row(row) for row in rows], cursor=cursor, total=total)
 
@@ -174,7 +173,7 @@ class Sight:
         while len(found) < wanted:
             rows = view.book.search(
                 id_part=part, target=query.target, topic=query.topic, due_from=due_from, due_to=due_to,
-                sort=query.sort, after=after, limit=size,
+                sort=query.sort, after=after, limit=size, payloads=False,
             )  # fmt: skip
             with self.live.held() as heard:
                 found += [row for row in rows if not _over(heard, row)]
@@ -208,8 +207,8 @@ class Sight:
     def _total(self, view: View, query: Query, part: bytes | None, due_from: int | None, due_to: int | None) -> int:
         number = 0
         if view.book is not None:
-            number = glance.count(
-                view.book, id_part=part, target=query.target, topic=query.topic, due_from=due_from, due_to=due_to
+            number = view.book.matching(
+                id_part=part, target=query.target, topic=query.topic, due_from=due_from, due_to=due_to
             )
         for key, gone, come in self._corrections(view):
             number -= gone is not None and _fits(key, gone[1], gone[0], query, part, due_from, due_to)
@@ -224,6 +223,8 @@ class Sight:
                 view.front.reach(now)
                 with self.live.held() as heard:
                     missing = view.front.missing(heard)
+                if len(missing) > UNKNOWN:
+                    raise live.Behind(f"{len(missing):,} ids changed since the book was written: ask again later")
                 view.front.learn(missing)
             found = []
             with self.live.held() as heard:
@@ -284,7 +285,7 @@ class Sight:
 
     def fired(self, query: FiredQuery) -> Found[FiredRow]:
         """The newest first; what fired a second ago is there."""
-        after = _read_fired_cursor(query.cursor)
+        after = cursors.read_fired(query.cursor)
         view = self.look()
         wanted = query.limit + 1
         part = query.id_part.encode() if query.id_part else None
@@ -293,46 +294,36 @@ class Sight:
             id_part=part, target=query.target, since=query.since, until=query.until, outcome=query.outcome,
             after=after, limit=wanted,
         )  # fmt: skip
-        booked = [_fired(row) for row in rows]
+        booked = [over.row(row) for row in rows]
         known = {(row.topic, row.partition, row.version) for row in booked}
         fresh = [
-            row for row in self._just_fired(view)
-            if (row.topic, row.partition, row.version) not in known and _wanted(row, query, part)
-            and (after is None or _fired_place(row) < tuple(after))
+            row for row in self._just_fired(view, query, part, wanted)
+            if (row.topic, row.partition, row.version) not in known
         ]  # fmt: skip
-        found = sorted(booked + fresh, key=_fired_place, reverse=True)[:wanted]
+        found = sorted(booked + fresh, key=over.place, reverse=True)[:wanted]
         more = len(found) > query.limit
         found = found[: query.limit]
         last = found[-1] if found else None
-        cursor = _text([*_fired_place(last)]) if more and last is not None else None
+        cursor = cursors.text([*over.place(last)]) if more and last is not None else None
         return Found(rows=found, cursor=cursor)
 
-    def _just_fired(self, view: View) -> Iterable[FiredRow]:
-        """By tombstones that the book has not read yet."""
+    def _just_fired(self, view: View, query: FiredQuery, part: bytes | None, wanted: int) -> list[FiredRow]:
+        """By tombstones that the book has not read yet: the newest ones that match."""
         if view.front is not None:
             with self._fronts:
                 view.front.reach(int(time.time() * 1000))
-        with self.live.held() as heard:
-            ended = [(key, over) for key, said in heard.items() for over in said.over]
-        found = []
-        for key, over in ended:
-            due, target = over.due, over.target
-            glance = view.front.row(key) if due is None and view.front is not None else None
-            if glance is not None and glance.version == over.version:
-                due, target = glance.due, glance.target
-            found.append(
-                FiredRow(
-                    id=key[2],
-                    topic=key[0],
-                    partition=key[1],
-                    version=over.version,
-                    target=target,
-                    due=due,
-                    fired_at=over.at,
-                    lateness=None if due is None else over.at - due,
-                    outcome=over.reason or "fired",
-                )
-            )
+        after = cursors.read_fired(query.cursor)
+        found: list[FiredRow] = []
+        with self.live.held():
+            for key, ended in reversed(self.live.ended):
+                if len(found) >= wanted and ended.at < found[wanted - 1].fired_at - DISORDER:
+                    break
+                place = (ended.at, key[0], key[1], ended.version)
+                if (after is not None and place >= tuple(after)) or (part is not None and part not in key[2]):
+                    continue
+                row = over.fresh(key, ended, view.front)
+                if over.fits(row, query, part):
+                    found.append(row)
         return found
 
     def fired_counts(self, by: Step, target: str | None, since: int | None, until: int | None) -> list[Count]:
@@ -345,6 +336,15 @@ class Sight:
 
 
 # Small things
+
+
+def _filled(view: View, rows: list[read.Pending], booked: list[read.Pending]) -> list[read.Pending]:
+    """With the payloads of those that come from the book."""
+    light = {(row.topic, row.partition, row.id, row.version) for row in booked}
+    wanted = [row for row in rows if (row.topic, row.partition, row.id, row.version) in light]
+    filled = view.book.filled(wanted) if view.book is not None else []
+    whole = {(row.topic, row.partition, row.id, row.version): row for row in filled}
+    return [whole.get((row.topic, row.partition, row.id, row.version), row) for row in rows]
 
 
 def _over(heard: dict[Key, Heard], row: read.Pending) -> bool:
@@ -396,68 +396,3 @@ def _pending(key: Key, word: words.Word) -> read.Pending:
         topic=key[0], partition=key[1], id=key[2], version=word.version, due=schedule.due, timestamp=record.timestamp,
         value=record.value, headers=record.headers, target=schedule.target,
     )  # fmt: skip
-
-
-def _fired(row: search.Fired) -> FiredRow:
-    return FiredRow(
-        id=row.id, topic=row.topic, partition=row.partition, version=row.version, target=row.target, due=row.due,
-        fired_at=row.fired_at, lateness=row.lateness, outcome=row.outcome,
-    )  # fmt: skip
-
-
-def _fired_place(row: FiredRow) -> tuple[int, str, int, int]:
-    return row.fired_at, row.topic, row.partition, row.version
-
-
-def _wanted(row: FiredRow, query: FiredQuery, part: bytes | None) -> bool:
-    return (
-        (part is None or part in row.id)
-        and (query.target is None or query.target == row.target)
-        and (query.since is None or row.fired_at >= query.since)
-        and (query.until is None or row.fired_at < query.until)
-        and (query.outcome is None or query.outcome == row.outcome)
-    )
-
-
-# Cursors: the place of the last row, so that they stay good whatever is added or goes away
-
-
-def _text(place: list[Any]) -> str:
-    return base64.urlsafe_b64encode(json.dumps(place, separators=(",", ":")).encode()).decode().rstrip("=")
-
-
-def _parsed(cursor: str) -> list[Any]:
-    try:
-        place = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-    except ValueError:
-        place = None
-    if not isinstance(place, list):
-        raise Refused("cursor", cursor, "must be the `cursor` of the page before, as it was given")
-    return place
-
-
-def _write_cursor(cursor: search.Cursor, sort: str) -> str:
-    return _text([sort, cursor.due, cursor.topic, cursor.partition, base64.b64encode(cursor.id).decode()])
-
-
-def _read_cursor(cursor: str | None, sort: str) -> search.Cursor | None:
-    if cursor is None:
-        return None
-    try:
-        order, due, topic, partition, text = _parsed(cursor)
-        place = search.Cursor(int(due), str(topic), int(partition), base64.b64decode(text))
-    except (ValueError, TypeError):
-        raise Refused("cursor", cursor, "must be the `cursor` of the page before, as it was given") from None
-    if order != sort:
-        raise Refused("cursor", cursor, f"was given for the order {order}: ask with sort={order}, or begin anew")
-    return place
-
-
-def _read_fired_cursor(cursor: str | None) -> search.FiredCursor | None:
-    if cursor is None:
-        return None
-    try:
-        at, topic, partition, version = _parsed(cursor)
-        return search.FiredCursor(int(at), str(topic), int(partition), int(version))
-    except (ValueError, TypeError):
-        raise Refused("cursor", cursor, "must be the `cursor` of the page before, as it was given") from None

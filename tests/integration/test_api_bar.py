@@ -1,0 +1,100 @@
+"""The bar of the REST interface: a million pending, a thousand a second firing, 200 mixed questions."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from engine import Group, now
+from waiting import until
+
+from almanac.broker import Broker, ports
+
+PENDING, RATE, SECONDS = 1_000_000, 1_000, 240
+QUESTIONS, BAR_MS = 200, 300.0
+DAY = 86_400_000
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_questions_while_it_fires(broker: Broker, tmp_path: Path) -> None:
+    port = ports.free()
+    with Group(broker.bootstrap_servers, tmp_path, server_addr=f"127.0.0.1:{port}", api_rate="0") as group:
+        targets = [group.target, *(group.make_topic(f"{group.name}-{n}") for n in range(4))]
+        far = now() + DAY
+        for number in range(PENDING):
+            group.schedule(b"far-%07d" % number, far + number * 2_000, b"x" * 100, targets[number % 5])
+        first = now() + 150_000
+        for number in range(RATE * SECONDS):
+            group.schedule(b"soon-%06d" % number, first + number, b"x" * 100, targets[number % 5])
+        group.flush(120)
+        group.start().up(140)
+        client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30)
+        until(lambda: _ready(client), 30, "the REST interface answers")
+        until(lambda: now() > first + 10_000, 200, "it fires")
+        client.get("/api/v1/schedules").raise_for_status()  # begins to read the tail
+        took = _ask(client, targets, far, first)
+        view = client.get("/api/v1/overview").json()
+        total = client.get("/api/v1/schedules", params={"total": "true", "limit": 1}).json()["total"]
+    everything = sorted(ms for each in took.values() for ms in each)
+    for kind, each in sorted(took.items()):
+        print(f"{kind:12} n={len(each):3}  p50 {sorted(each)[len(each) // 2]:4.0f} ms  max {max(each):4.0f} ms")
+    p99 = everything[int(len(everything) * 0.99) - 1]
+    print(f"all: p50 {everything[len(everything) // 2]:.0f} ms, p99 {p99:.0f} ms, max {everything[-1]:.0f} ms")
+    print(f"firing {view['per_second']:.0f}/s meanwhile, late p99 {view['late_p99']} ms; {total:,} pending")
+    assert view["per_second"] > RATE * 0.8
+    assert PENDING <= total <= PENDING + RATE * SECONDS
+    assert p99 < BAR_MS
+
+
+def _ready(client: httpx.Client) -> bool:
+    try:
+        return client.get("/readiness").status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def _ask(client: httpx.Client, targets: list[str], far: int, first: int) -> dict[str, list[float]]:
+    chance = random.Random(5)
+    took: dict[str, list[float]] = defaultdict(list)
+    cursors: dict[str, str | None] = {"due": None, "-due": None, "id": None}
+
+    def ask(kind: str, path: str, **params: Any) -> Any:
+        begun = time.monotonic()
+        answer = client.get(path, params=params)
+        took[kind].append((time.monotonic() - begun) * 1000)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    for number in range(QUESTIONS):
+        kind = number % 10
+        some = chance.randrange(PENDING)
+        if kind == 0:
+            rows = ask("next", "/api/v1/schedules")["rows"]
+            assert len(rows) == 50
+            assert rows[0]["due"] > now() - 5_000  # what has fired is gone, though the book still has it
+        elif kind in (1, 2, 3):  # pages one after the other, from deep inside
+            sort = ("due", "-due", "id")[kind - 1]
+            more = {"cursor": cursors[sort]} if cursors[sort] else {}
+            deep = {"due_from": far + 500_000 * 2_000} if sort == "due" else {}
+            cursors[sort] = ask(f"deep {sort}", "/api/v1/schedules", sort=sort, limit=100, **deep, **more)["cursor"]
+        elif kind == 4:
+            assert ask("one", f"/api/v1/schedules/far-{some:07}")["rows"][0]["id"] == f"far-{some:07}"
+        elif kind == 5:
+            assert len(ask("part", "/api/v1/schedules", id_part=f"{some:07}")["rows"]) == 1
+        elif kind == 6:
+            ask("target", "/api/v1/schedules", target=chance.choice(targets), due_from=far + some * 2_000)
+        elif kind == 7:
+            counts = ask("counts", "/api/v1/counts", by="day", due_from=far)["counts"]
+            assert sum(each["number"] for each in counts) >= PENDING
+        elif kind == 8:
+            rows = ask("fired", "/api/v1/fired", target=chance.choice(targets))["rows"]
+            assert rows[0]["fired_at"] > now() - 5_000
+        else:
+            ask(*chance.choice([("overview", "/api/v1/overview"), ("letters", "/api/v1/dead-letters")]))
+    return took
