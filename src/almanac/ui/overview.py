@@ -11,7 +11,7 @@ from almanac.ui import charts, frame, limits, tags, times
 from almanac.ui.tags import Column
 
 _GOOD = ("firing",)
-_WAITING = ("paused", "catching-up", "starting", "reading")
+_WAITING = ("paused", "catching-up", "starting", "fencing")
 
 
 def mood(state: str) -> str:
