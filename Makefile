@@ -18,7 +18,17 @@ up: setup ## start an embedded Kafka and the scheduler on it; Ctrl-C ends both
 
 .PHONY: test
 test: setup ## all tests but the long ones
+	@$(MAKE) browser || true # the tests of the page fail without one, and say so; all others go on
 	@exec $(BIN)/pytest -m "not long" $(ARGS)
+
+.PHONY: browser
+browser: setup ## a Chromium for the tests of the admin page, where there is none
+	@$(BIN)/python tests/browsers.py >/dev/null 2>&1 || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "Chromium: installing Debian's package (once)"; \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; \
+	  fi; \
+	  $(BIN)/python tests/browsers.py >/dev/null; }
 
 .PHONY: test-long
 test-long: setup ## the tests that take minutes

@@ -21,6 +21,10 @@ settings.register_profile("almanac", deadline=None)
 settings.load_profile("almanac")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--screenshots", metavar="FOLDER", help="where the tests of the admin page put pictures of it")
+
+
 def small_config(folder: Path, sasl: Sasl | None = None) -> Config:
     """Of a broker for one test or one session: free ports, little memory."""
     return Config(folder=folder, port=ports.free(), controller_port=ports.free(), heap_mb=384, sasl=sasl)
