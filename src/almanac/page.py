@@ -13,6 +13,7 @@ from typing import NamedTuple
 from almanac import formats
 from almanac.ledger import Entry, Ledger
 from almanac.record import Record
+from almanac.words import Garbage
 
 READY_ROWS, READY_BYTES = 60_000, 16 << 20  # decoded ahead in idle time; a decoded row takes a KB and its payload
 
@@ -129,9 +130,23 @@ class Cursor:
             self._ready.append(Entry(ledger, version, record, schedule, paged=True))
 
 
-def entry(mark: Mark, ledger: Ledger) -> Entry:
-    """A marked row's word, to be kept in memory."""
-    return Entry(ledger, mark.version, mark.record, ledger.format.decode(mark.record))
+def adopt(page: Page, ledgers: Ledgers, keep: Callable[[Entry], bool], bury: Bury) -> None:
+    """The ledgers learn of the marked rows."""
+    for mark in page.marks():
+        ledger = ledgers.get((mark.record.topic, mark.record.partition))
+        if ledger is None:
+            continue
+        if mark.garbage is not None:
+            ledger.adopt_garbage(Garbage(mark.record, mark.garbage))
+        elif mark.pending:
+            try:
+                word = Entry(ledger, mark.version, mark.record, ledger.format.decode(mark.record))
+            except formats.Invalid as error:
+                bury(unreadable(ledger, mark.version, mark.record), "invalid", str(error))
+            else:
+                ledger.adopt(word, keep)
+        else:
+            ledger.adopt_cancel(mark.record.key or b"", mark.version)
 
 
 def unreadable(ledger: Ledger, version: int, record: Record) -> Entry:

@@ -9,7 +9,6 @@ copy and tombstone of everything due in one transaction. It knows neither Spark 
 """
 
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,21 +16,20 @@ from typing import Any
 
 import psutil
 
-from almanac import formats, lineup, outgoing, ports, tally, when
+from almanac import lineup, outgoing, page, ports, tally
 from almanac.answers import Answers
 from almanac.chores import Chores
 from almanac.clock import Clock
 from almanac.controls import Controls
 from almanac.gate import Gate
 from almanac.horizon import Horizon
+from almanac.judge import Judge
 from almanac.ledger import Entry, Ledger
 from almanac.lineup import Lineup
-from almanac.page import Page, unreadable
-from almanac.page import entry as page_entry
+from almanac.page import Page
 from almanac.poison import Ward
 from almanac.pulse import Pulse
 from almanac.record import Record
-from almanac.words import Garbage
 
 log = logging.getLogger("almanac.wheel")
 
@@ -102,6 +100,7 @@ class Wheel:
             writer, clock, options.history, options.fires, self._chores, self.tally,
             self._lineup.give_back, self._committed, self._gate.grant,
         )  # fmt: skip
+        self._judge = Judge(self._chores, self._ward, options.since_delta, options.forbidden)
         self._pulse = Pulse(self.ledgers, tail, clock)
         self._answers = Answers(self.ledgers, writer, claims)
         self._process = psutil.Process()
@@ -244,32 +243,7 @@ class Wheel:
         return True
 
     def _gather(self, now: int) -> list[Entry]:
-        batch = self._lineup.gather(now)
-        if self._options.forbidden is not None:
-            batch = self._allowed(batch, self._options.forbidden)
-        return self._lineup.bounded(self._judged(batch, now), self._options.bytes)
-
-    def _allowed(self, batch: list[Entry], forbidden: Callable[[str], str | None]) -> list[Entry]:
-        """Whoever can write a schedule must not borrow the scheduler's rights."""
-        refused = {target: why for target in {entry.schedule.target for entry in batch} if (why := forbidden(target))}
-        for entry in batch if refused else ():
-            if (why := refused.get(entry.schedule.target)) is not None:
-                self._chores.bury(entry, "forbidden", why)
-        return [entry for entry in batch if entry.schedule.target not in refused] if refused else batch
-
-    def _judged(self, batch: list[Entry], now: int) -> list[Entry]:
-        floor, all_well = when.floor(now, self._options.since_delta), self._ward.empty
-        good = []
-        for entry in batch:
-            grace = entry.schedule.grace
-            if grace is not None and entry.due < entry.record.timestamp - grace:
-                late = (entry.record.timestamp - entry.due) / 1000
-                self._chores.bury(entry, "outdated", f"due {late:.1f} s before it was written")
-            elif entry.due < floor:
-                self._chores.bury(entry, "missed-too-old", f"due before {_iso(floor)} (SINCE_DELTA)")
-            elif all_well or not self._ward.holds(entry):
-                good.append(entry)
-        return good
+        return self._lineup.bounded(self._judge.judge(self._lineup.gather(now), now), self._options.bytes)
 
     # Rule 2: target, history copy and tombstone are one transaction.
 
@@ -420,21 +394,9 @@ class Wheel:
         self._lineup.begin(page.page)
         self._use(page)
 
-    def _use(self, page: Opened) -> None:
-        self._page = page
-        for mark in page.page.marks():
-            ledger = self.ledgers.get((mark.record.topic, mark.record.partition))
-            if ledger is None:
-                continue
-            if mark.garbage is not None:
-                ledger.adopt_garbage(Garbage(mark.record, mark.garbage))
-            elif mark.pending:
-                try:
-                    ledger.adopt(page_entry(mark, ledger), self._keep)
-                except formats.Invalid as error:
-                    self._chores.bury(unreadable(ledger, mark.version, mark.record), "invalid", str(error))
-            else:
-                ledger.adopt_cancel(mark.record.key or b"", mark.version)
+    def _use(self, opened: Opened) -> None:
+        self._page = opened
+        page.adopt(opened.page, self.ledgers, self._keep, self._chores.bury)
 
     def _positions(self) -> dict[ports.Source, int]:
         return {source: ledger.position for source, ledger in self.ledgers.items()}
@@ -510,7 +472,3 @@ class Wheel:
         for (topic, _), ledger in self.ledgers.items():
             found[topic] += ledger.net
         return dict(found)
-
-
-def _iso(ms: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ms / 1000))

@@ -1,0 +1,50 @@
+"""The judge: what of a batch that is due may be fired, and what ends in the dead letters instead."""
+
+import time
+from collections.abc import Callable
+
+from almanac import when
+from almanac.chores import Chores
+from almanac.ledger import Entry
+from almanac.poison import Ward
+
+
+class Judge:
+    """Times in ms."""
+
+    def __init__(
+        self, chores: Chores, ward: Ward, since_delta: int | None, forbidden: Callable[[str], str | None] | None
+    ) -> None:
+        self._chores, self._ward = chores, ward
+        self._since_delta, self._forbidden = since_delta, forbidden
+
+    def judge(self, batch: list[Entry], now: int) -> list[Entry]:
+        """Those to be fired; the others are buried, or wait for a target that does not answer."""
+        floor, all_well = when.floor(now, self._since_delta), self._ward.empty
+        good = []
+        for entry in batch if self._forbidden is None else self._allowed(batch, self._forbidden):
+            grace = entry.schedule.grace
+            if grace is not None and entry.due < entry.record.timestamp - grace:
+                late = (entry.record.timestamp - entry.due) / 1000
+                self._chores.bury(entry, "outdated", f"due {late:.1f} s before it was written")
+            elif entry.due < floor:
+                self._chores.bury(entry, "missed-too-old", f"due before {_iso(floor)} (SINCE_DELTA)")
+            elif all_well or not self._ward.holds(entry):
+                good.append(entry)
+        return good
+
+    def _allowed(self, batch: list[Entry], forbidden: Callable[[str], str | None]) -> list[Entry]:
+        """Whoever can write a schedule must not borrow the scheduler's rights."""
+        reasons = {target: forbidden(target) for target in {entry.schedule.target for entry in batch}}
+        good = []
+        for entry in batch:
+            reason = reasons[entry.schedule.target]
+            if reason is None:
+                good.append(entry)
+            else:
+                self._chores.bury(entry, "forbidden", reason)
+        return good
+
+
+def _iso(ms: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ms / 1000))
