@@ -175,10 +175,10 @@ class Fired:
             "topic", "partition", "coalesce(key, X'') AS id", "offset", "timestamp AS fired_at",
             f"{decoders.text(words.ACKS)} AS acks", f"{decoders.text(words.REASON)} AS reason",
         )  # fmt: skip
-        return said.selectExpr(
-            "topic", "partition", "id", f"least({decoders.number('acks', 18)}, offset) AS version", "fired_at", "reason",
-            f"{decoders.number('acks', 18)} IS NOT NULL AS good",
-        ).where("good").drop("good")  # fmt: skip
+        numbered = said.selectExpr("*", f"{decoders.number('acks', 18)} AS number").where("number IS NOT NULL")
+        return numbered.selectExpr(
+            "topic", "partition", "id", "least(number, offset) AS version", "fired_at", "reason"
+        )  # fmt: skip
 
     def _told(
         self,
