@@ -91,7 +91,6 @@ def test_a_repeated_word_and_one_that_the_log_no_longer_has(book: table.Book, go
     assert told(book) == [(b"a", 2, DUE * 1000, "target", "fired"), (b"b", 3, None, None, "fired")]
 
 
-@pytest.mark.rule(10)
 def test_a_crash_between_the_two_commits_doubles_nothing(book: table.Book, gone: fired.Fired) -> None:
     said = [record(0, b"a", b"v", schedule()), record(1, b"b", b"v", schedule()), ack(2, b"a", 0)]
     assert hear(gone, book, said) == 1
@@ -102,7 +101,6 @@ def test_a_crash_between_the_two_commits_doubles_nothing(book: table.Book, gone:
     assert [row.id for row in rows(book)] == [b"a", b"b"]
 
 
-@pytest.mark.rule(10)
 def test_a_book_that_is_built_again_neither_doubles_nor_forgets(book: table.Book, gone: fired.Fired) -> None:
     said = [record(0, b"a", b"v", schedule()), ack(1, b"a", 0), record(2, b"b", b"v", schedule())]
     take(gone, book, said)

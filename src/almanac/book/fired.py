@@ -175,10 +175,10 @@ class Fired:
             "topic", "partition", "coalesce(key, X'') AS id", "offset", "timestamp AS fired_at",
             f"{decoders.text(words.ACKS)} AS acks", f"{decoders.text(words.REASON)} AS reason",
         )  # fmt: skip
-        return said.selectExpr(
-            "topic", "partition", "id", f"least({decoders.number('acks', 18)}, offset) AS version", "fired_at", "reason",
-            f"{decoders.number('acks', 18)} IS NOT NULL AS good",
-        ).where("good").drop("good")  # fmt: skip
+        numbered = said.selectExpr("*", f"{decoders.number('acks', 18)} AS number").where("number IS NOT NULL")
+        return numbered.selectExpr(
+            "topic", "partition", "id", "least(number, offset) AS version", "fired_at", "reason"
+        )  # fmt: skip
 
     def _told(
         self,
@@ -191,21 +191,23 @@ class Fired:
         known: fold.Offsets,
     ) -> DataFrame:
         """With due time and target, from whoever has them."""
-        sources = []
+        sources, place = [], ["topic", "partition", "id", "version"]
         if any(least < known.get(each, 0) for each, least in seen.least.items()):
             # what fired was due: the files of later years need not be read
             woke = "" if seen.buried else f"AND wake <= {seen.latest + EARLY}"
-            sources.append(
-                book.spark.sql(f"SELECT topic, partition, key AS id, version, due, target FROM {book.table} "
-                               f"WHERE slot = {fold.WORD} AND pending {woke}")
-            )  # fmt: skip
+            rows = book.spark.sql(
+                f"SELECT topic, partition, key AS id, version, due, target FROM {book.table} "
+                f"WHERE slot = {fold.WORD} AND pending {woke}"
+            )
+            # few ones go to where the book's rows are, not these to them
+            few = functions.broadcast(gone.select(*place)) if seen.total <= FEW else None
+            sources.append(rows if few is None else rows.join(few, place, "left_semi"))
         if any(most >= known.get(each, 0) for each, most in seen.most.items()):
             sources.append(_spoken(records, gone, seen, decoder, topic_ids))
         told = gone.selectExpr("*", "CAST(NULL AS BIGINT) AS due", "CAST(NULL AS STRING) AS target")
         if sources:
             # A repeat says the same as its original: one of them is enough.
             words_ = sources[0] if len(sources) == 1 else sources[0].unionByName(sources[1])
-            place = ["topic", "partition", "id", "version"]
             once = words_.groupBy(*place).agg(functions.expr("any_value(struct(due, target)) AS word"))
             told = gone.join(once, place, "left").selectExpr(*gone.columns, "word.due", "word.target")
         return told.selectExpr(
