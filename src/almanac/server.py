@@ -20,12 +20,6 @@ START = 10.0  # seconds
 STOP = 2.0  # seconds that requests under way have
 
 
-class AddressTaken(errors.AlmanacError):
-    """Somebody else listens where the REST interface should."""
-
-    exit_code = 4
-
-
 class Server:
     """`start()` returns when it listens; `close()` ends it."""
 
@@ -41,7 +35,7 @@ class Server:
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     def start(self) -> Self:
-        """Raises AddressTaken."""
+        """Raises errors.AddressTaken."""
         listening = self._listen()
         self.port = listening.getsockname()[1]
         page = importlib.util.find_spec("almanac.ui") is not None
@@ -84,7 +78,7 @@ class Server:
             made.listen(128)
         except OSError as error:
             made.close()
-            raise AddressTaken(
+            raise errors.AddressTaken(
                 f"the REST interface cannot listen on {self._settings.server_addr}: {error.strerror}. Another "
                 "scheduler may run there: choose another SERVER_ADDR, or an empty one for none"
             ) from None
