@@ -44,7 +44,8 @@ class Server:
             # Asked for by name: the REST interface does without it.
             importlib.import_module("almanac.ui").mount(app, self._desk, self._settings)
         config = uvicorn.Config(
-            app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=int(STOP),
+            app, log_config=None, log_level="warning", access_log=False, lifespan="on",
+            timeout_graceful_shutdown=int(STOP),
             server_header=False, date_header=True, ws_max_size=1 << 20, h11_max_incomplete_event_size=1 << 16,
         )  # fmt: skip
         self._server = uvicorn.Server(config)
