@@ -44,6 +44,7 @@ REASONS = (*NEVER_VALID, "missed-too-old", "undeliverable")
 EVERYTHING = "*"  # the target's name where all of them are meant
 SILENT = "silent"
 STATES = ("starting", "fencing", "catching-up", "firing", "paused", "waiting", "stopped", "replaced", SILENT)
+LOOK = 10.0  # seconds between two looks for Spark's process, while there is none: it reads the whole process table
 
 Samples = Iterable[tuple[tuple[str, ...], float]]
 
@@ -84,6 +85,7 @@ class Scheduler(Collector):
     def __init__(self, told: Told) -> None:
         self._told = told
         self._jvm: psutil.Process | None = None
+        self._looked = -LOOK  # for it, monotonic seconds
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: the names are ours alone, nothing has to be compared."""
@@ -117,7 +119,8 @@ class Scheduler(Collector):
         with suppress(psutil.Error):
             yield ("driver",), psutil.Process().memory_info().rss
         with suppress(psutil.Error):
-            if self._jvm is None or not self._jvm.is_running():
+            if (self._jvm is None or not self._jvm.is_running()) and time.monotonic() - self._looked >= LOOK:
+                self._looked = time.monotonic()
                 self._jvm = _find_jvm()
             if self._jvm is not None:
                 yield ("jvm",), self._jvm.memory_info().rss
