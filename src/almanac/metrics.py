@@ -98,8 +98,8 @@ class Scheduler(Collector):
         yield from self._about(told)
         yield from _counters(counts, told.totals.starts())
         yield from _histograms(counts)
-        yield from _pending(statuses, told.figures)
-        yield from _book(told.figures, now)
+        yield from _pending(statuses, told.figures, told.settings.topics)
+        yield from _book(told.figures, told.settings.topics, now)
         yield from _shards(statuses, told.shards, now)
         yield from _controls(statuses)
         yield from _partitions(statuses)
@@ -169,11 +169,13 @@ def _histograms(counts: Counter[totals.Name]) -> Iterator[Metric]:
         yield family
 
 
-def _pending(statuses: Mapping[int, Mapping[str, Any]], figures: keeper.Figures) -> Iterator[Metric]:
+def _pending(
+    statuses: Mapping[int, Mapping[str, Any]], figures: keeper.Figures, topics: Iterable[str]
+) -> Iterator[Metric]:
     pages = [status["page"] for status in statuses.values() if status.get("page") in figures.rows]
     # What a wheel adds counts from its page on: the book is taken as of the oldest page in use, as the status does it.
     page = min(pages) if pages else max(figures.rows, default=None)
-    pending = Counter(figures.rows[page] if page is not None else {})
+    pending = Counter({**dict.fromkeys(topics, 0), **(figures.rows[page] if page is not None else {})})
     for status in statuses.values():
         pending.update(status.get("nets") or {})
     yield _gauge("almanac_pending", "Schedules that wait", ("topic",),
@@ -183,8 +185,8 @@ def _pending(statuses: Mapping[int, Mapping[str, Any]], figures: keeper.Figures)
                  [((), min(dues) / 1000)] if dues else [])  # fmt: skip
 
 
-def _book(figures: keeper.Figures, now: float) -> Iterator[Metric]:
-    rows = Counter[str](figures.rows[max(figures.rows)]) if figures.rows else Counter[str]()
+def _book(figures: keeper.Figures, topics: Iterable[str], now: float) -> Iterator[Metric]:
+    rows = {**dict.fromkeys(topics, 0), **(figures.rows[max(figures.rows)] if figures.rows else {})}
     yield _gauge("almanac_book_rows", "Schedules in the book, as of the last page", ("topic",),
                  [((topic,), number) for topic, number in sorted(rows.items())])  # fmt: skip
     yield _gauge("almanac_book_files", "Files of the book, as of the last page", (), [((), figures.files)])
