@@ -1,4 +1,4 @@
-"""Cursors: the place of the last row, so that they stay good whatever is added or goes away. Opaque to who sends them."""
+"""Cursors: the place of the last row, so that they stay good whatever is added or goes away."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from almanac import formats, kafka, live, scan, topics, words
 from almanac.book import read, search, trust
-from almanac.desk import cursors
+from almanac.desk import cursors, over
 from almanac.desk.front import Front
 from almanac.desk.shapes import Count, FiredQuery, FiredRow, Found, Query, Row, Step
 from almanac.live import Heard, Key
@@ -31,6 +31,10 @@ class View:
     book: search.Book | None
     starts: dict[Source, int]
     front: Front | None
+
+    def keys(self, id: bytes) -> list[Key]:
+        """Wherever the id may be; for a watch."""
+        return [(*source, id) for source in self.starts]
 
     def news(self, key: Key, word: words.Word) -> bool:
         """Whether the tail alone has this word: the book ends before it."""
@@ -78,7 +82,7 @@ class Sight:
 
     def high(self, source: Source) -> dict[Source, int]:
         """Where the partition ends now, open transactions included."""
-        return scan.bounds(self._admin, [source])[1]
+        return scan.highs(self._admin, [source])
 
     def _current(self) -> View:
         try:
@@ -110,13 +114,9 @@ class Sight:
 
     # What is pending
 
-    def keys(self, id: bytes) -> list[Key]:
-        """Wherever the id may be; for a watch. The tail is read from here on."""
-        return [(*source, id) for source in self.look().starts]
-
-    def find(self, id: bytes) -> list[read.Pending]:
-        """All that is pending under the id, as it was written."""
-        view = self.look()
+    def find(self, id: bytes, seen: View | None = None) -> list[read.Pending]:
+        """All that is pending under the id, as it was written; by a view that was taken before, if there is one."""
+        view = self.look() if seen is None else seen
         found = view.book.find(id) if view.book is not None else []
         with self.live.held() as heard:
             rows = [row for row in found if not _over(heard, row)]
@@ -294,17 +294,17 @@ class Sight:
             id_part=part, target=query.target, since=query.since, until=query.until, outcome=query.outcome,
             after=after, limit=wanted,
         )  # fmt: skip
-        booked = [_fired(row) for row in rows]
+        booked = [over.row(row) for row in rows]
         known = {(row.topic, row.partition, row.version) for row in booked}
         fresh = [
             row for row in self._just_fired(view, query, part, wanted)
             if (row.topic, row.partition, row.version) not in known
         ]  # fmt: skip
-        found = sorted(booked + fresh, key=_fired_place, reverse=True)[:wanted]
+        found = sorted(booked + fresh, key=over.place, reverse=True)[:wanted]
         more = len(found) > query.limit
         found = found[: query.limit]
         last = found[-1] if found else None
-        cursor = cursors.text([*_fired_place(last)]) if more and last is not None else None
+        cursor = cursors.text([*over.place(last)]) if more and last is not None else None
         return Found(rows=found, cursor=cursor)
 
     def _just_fired(self, view: View, query: FiredQuery, part: bytes | None, wanted: int) -> list[FiredRow]:
@@ -315,14 +315,14 @@ class Sight:
         after = cursors.read_fired(query.cursor)
         found: list[FiredRow] = []
         with self.live.held():
-            for key, over in reversed(self.live.ended):
-                if len(found) >= wanted and over.at < found[wanted - 1].fired_at - DISORDER:
+            for key, ended in reversed(self.live.ended):
+                if len(found) >= wanted and ended.at < found[wanted - 1].fired_at - DISORDER:
                     break
-                place = (over.at, key[0], key[1], over.version)
+                place = (ended.at, key[0], key[1], ended.version)
                 if (after is not None and place >= tuple(after)) or (part is not None and part not in key[2]):
                     continue
-                row = _over_row(key, over, view.front)
-                if _wanted(row, query, part):
+                row = over.fresh(key, ended, view.front)
+                if over.fits(row, query, part):
                     found.append(row)
         return found
 
@@ -396,35 +396,3 @@ def _pending(key: Key, word: words.Word) -> read.Pending:
         topic=key[0], partition=key[1], id=key[2], version=word.version, due=schedule.due, timestamp=record.timestamp,
         value=record.value, headers=record.headers, target=schedule.target,
     )  # fmt: skip
-
-
-def _fired(row: search.Fired) -> FiredRow:
-    return FiredRow(
-        id=row.id, topic=row.topic, partition=row.partition, version=row.version, target=row.target, due=row.due,
-        fired_at=row.fired_at, lateness=row.lateness, outcome=row.outcome,
-    )  # fmt: skip
-
-
-def _over_row(key: Key, over: live.Over, front: Front | None) -> FiredRow:
-    due, target = over.due, over.target
-    glance = front.row(key) if due is None and front is not None else None
-    if glance is not None and glance.version == over.version:
-        due, target = glance.due, glance.target
-    return FiredRow(
-        id=key[2], topic=key[0], partition=key[1], version=over.version, target=target, due=due, fired_at=over.at,
-        lateness=None if due is None else over.at - due, outcome=over.reason or search.FIRED,
-    )  # fmt: skip
-
-
-def _fired_place(row: FiredRow) -> tuple[int, str, int, int]:
-    return row.fired_at, row.topic, row.partition, row.version
-
-
-def _wanted(row: FiredRow, query: FiredQuery, part: bytes | None) -> bool:
-    return (
-        (part is None or part in row.id)
-        and (query.target is None or query.target == row.target)
-        and (query.since is None or row.fired_at >= query.since)
-        and (query.until is None or row.fired_at < query.until)
-        and (query.outcome is None or query.outcome == row.outcome)
-    )
