@@ -44,6 +44,7 @@ REASONS = (*NEVER_VALID, "missed-too-old", "undeliverable")
 EVERYTHING = "*"  # the target's name where all of them are meant
 SILENT = "silent"
 STATES = ("starting", "fencing", "catching-up", "firing", "paused", "waiting", "stopped", "replaced", SILENT)
+LOOK = 10.0  # seconds between two looks for Spark's process, while there is none: it reads the whole process table
 
 Samples = Iterable[tuple[tuple[str, ...], float]]
 
@@ -84,6 +85,7 @@ class Scheduler(Collector):
     def __init__(self, told: Told) -> None:
         self._told = told
         self._jvm: psutil.Process | None = None
+        self._looked = -LOOK  # for it, monotonic seconds
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: the names are ours alone, nothing has to be compared."""
@@ -96,8 +98,8 @@ class Scheduler(Collector):
         yield from self._about(told)
         yield from _counters(counts, told.totals.starts())
         yield from _histograms(counts)
-        yield from _pending(statuses, told.figures)
-        yield from _book(told.figures, now)
+        yield from _pending(statuses, told.figures, told.settings.topics)
+        yield from _book(told.figures, told.settings.topics, now)
         yield from _shards(statuses, told.shards, now)
         yield from _controls(statuses)
         yield from _partitions(statuses)
@@ -117,7 +119,8 @@ class Scheduler(Collector):
         with suppress(psutil.Error):
             yield ("driver",), psutil.Process().memory_info().rss
         with suppress(psutil.Error):
-            if self._jvm is None or not self._jvm.is_running():
+            if (self._jvm is None or not self._jvm.is_running()) and time.monotonic() - self._looked >= LOOK:
+                self._looked = time.monotonic()
                 self._jvm = _find_jvm()
             if self._jvm is not None:
                 yield ("jvm",), self._jvm.memory_info().rss
@@ -166,11 +169,13 @@ def _histograms(counts: Counter[totals.Name]) -> Iterator[Metric]:
         yield family
 
 
-def _pending(statuses: Mapping[int, Mapping[str, Any]], figures: keeper.Figures) -> Iterator[Metric]:
+def _pending(
+    statuses: Mapping[int, Mapping[str, Any]], figures: keeper.Figures, topics: Iterable[str]
+) -> Iterator[Metric]:
     pages = [status["page"] for status in statuses.values() if status.get("page") in figures.rows]
     # What a wheel adds counts from its page on: the book is taken as of the oldest page in use, as the status does it.
     page = min(pages) if pages else max(figures.rows, default=None)
-    pending = Counter(figures.rows[page] if page is not None else {})
+    pending = Counter({**dict.fromkeys(topics, 0), **(figures.rows[page] if page is not None else {})})
     for status in statuses.values():
         pending.update(status.get("nets") or {})
     yield _gauge("almanac_pending", "Schedules that wait", ("topic",),
@@ -180,8 +185,8 @@ def _pending(statuses: Mapping[int, Mapping[str, Any]], figures: keeper.Figures)
                  [((), min(dues) / 1000)] if dues else [])  # fmt: skip
 
 
-def _book(figures: keeper.Figures, now: float) -> Iterator[Metric]:
-    rows = Counter[str](figures.rows[max(figures.rows)]) if figures.rows else Counter[str]()
+def _book(figures: keeper.Figures, topics: Iterable[str], now: float) -> Iterator[Metric]:
+    rows = {**dict.fromkeys(topics, 0), **(figures.rows[max(figures.rows)] if figures.rows else {})}
     yield _gauge("almanac_book_rows", "Schedules in the book, as of the last page", ("topic",),
                  [((topic,), number) for topic, number in sorted(rows.items())])  # fmt: skip
     yield _gauge("almanac_book_files", "Files of the book, as of the last page", (), [((), figures.files)])

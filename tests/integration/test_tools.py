@@ -134,7 +134,7 @@ def test_what_happens_is_counted(group: Group, scheduler: Scheduler) -> None:
 
 
 def test_what_deploy_speaks_of_is_there(group: Group, scheduler: Scheduler) -> None:
-    group.schedule(b"soon", now() + 30_000)  # so that something is due soon
+    group.schedule(b"soon", now() + 12_000)  # so that something is due soon
     group.flush()
     wanted = deployed.metrics()
     # Shown only while there is such a thing: a cap, a bridge, a target that cannot be written.
@@ -147,7 +147,11 @@ def test_what_deploy_speaks_of_is_there(group: Group, scheduler: Scheduler) -> N
         return [f"{name} {asked}" for name, asked in sorted(wanted.items())
                 if name not in absent and (name not in labels or asked - deployed.SCRAPED - labels[name])]  # fmt: skip
 
-    until(lambda: not missing(), 20, f"everything is there; not: {missing()}")
+    try:
+        until(lambda: not missing(), 11, "everything is there")
+    except AssertionError:
+        assert missing() == []
+        raise
     text = urllib.request.urlopen(address(scheduler, "Metrics"), timeout=10).read().decode()
     assert all(f"# TYPE {name} " in text for name in absent)
 

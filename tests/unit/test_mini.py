@@ -249,7 +249,7 @@ def test_other_commands_schedule_and_cancel_there() -> None:
         for line in (
             "schedule --at +1ms --past --topic out --value hello --id 1",
             "schedule --at +1h --topic out --value never --id 2",
-            "cancel 2",
+            "cancel 2 --no-wait",
         ):
             subprocess.run([sys.executable, "-m", "almanac", *line.split()], env=told, check=True, capture_output=True)
         out, _ = command.end(signal.SIGINT)

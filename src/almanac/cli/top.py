@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from datetime import tzinfo
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from confluent_kafka import KafkaException
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from almanac import board, errors, when
+from almanac import board, errors, ports, when
 from almanac.cli import common, reach, shown
 from almanac.settings import Settings
 
 if TYPE_CHECKING:
-    from almanac import desk
+    from almanac import desk, remote
 
 _COLOURS = {"firing": "green", "ticking": "green", "bridging": "green", "incompatible": "bold red"}
 _MOST = 12  # partitions shown; those with something to tell come first
@@ -48,17 +50,22 @@ def top(
             else:
                 common.console().print(picture(view, zone))
             return
-        with Live(console=common.console(), auto_refresh=False, screen=common.is_terminal()) as live:
-            trouble: str | None = None
-            while True:
-                live.update(picture(view, zone, trouble), refresh=True)
-                try:
-                    time.sleep(every)
-                    view, trouble = counter.overview(), None
-                except errors.AlmanacError as error:  # it may come back: what was seen last stays
-                    trouble = errors.brief(error)
-                except KeyboardInterrupt:
-                    return
+        with (
+            suppress(KeyboardInterrupt),
+            Live(console=common.console(), auto_refresh=False, screen=common.is_terminal()) as live,
+        ):
+            _watch(counter, view, every, live, zone)
+
+
+def _watch(counter: desk.Desk | remote.Remote, view: desk.Overview, every: float, live: Live, zone: tzinfo) -> None:
+    trouble: str | None = None
+    while True:
+        live.update(picture(view, zone, trouble), refresh=True)
+        time.sleep(every)
+        try:
+            view, trouble = counter.overview(), None
+        except (errors.AlmanacError, KafkaException, ports.Unavailable) as error:  # it may come back
+            trouble = errors.brief(error)
 
 
 def picture(view: desk.Overview, zone: tzinfo, trouble: str | None = None) -> RenderableType:
