@@ -38,6 +38,13 @@ def answer(page: Page) -> Locator:
     return page.get_by_role("dialog").locator("[data-answer]")
 
 
+def close(page: Page) -> None:
+    """The answer was read."""
+    expect(page.get_by_role("button", name="Close")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
 def test_a_schedule_is_made_by_keyboard_alone(tab: Open, desk: desks.Fake) -> None:
     page = tab("/ui/schedules")
     tab_to(page, "New schedule")
@@ -62,13 +69,12 @@ def test_a_schedule_is_made_by_keyboard_alone(tab: Open, desk: desks.Fake) -> No
     tab_to(page, "Schedule it")
     page.keyboard.press("Enter")
     expect(answer(page)).to_contain_text("Kafka has it: schedules/1, offset 99.")
-    expect(page.get_by_role("button", name="Close")).to_be_focused()
     ((_, new, who),) = desk.acts
     assert who == WHO
     assert (new.target, new.target_key, new.id, new.value) == ("mails", b"ada", b"hello-1", b"good morning")
     assert (new.headers, new.if_absent, new.topic) == ([("trace", b"17")], True, None)
     assert abs(new.due - desks.now() - 90_000) < 30_000
-    page.keyboard.press("Enter")
+    close(page)
     expect(page.get_by_role("link", name="hello-1")).to_be_visible()
 
 
@@ -79,6 +85,7 @@ def test_what_is_wrong_with_a_new_schedule_is_told_at_its_field(tab: Open, desk:
     schedule = dialog.get_by_role("button", name="Schedule it")
     press(page, schedule)
     expect(dialog.get_by_text("When is it due?")).to_be_visible()
+    expect(dialog.get_by_label("Due", exact=True)).to_be_focused()
     expect(dialog.get_by_text("Which topic is it for?")).to_be_visible()
     dialog.get_by_label("Due", exact=True).fill("2027-03-01")
     press(page, schedule)
@@ -139,9 +146,8 @@ def test_a_cancel_is_answered_for_certain(tab: Open, desk: desks.Fake, outcome: 
     press(page, page.get_by_role("button", name="Cancel the schedule"))
     expect(answer(page)).to_contain_text(words)
     expect(answer(page)).to_have_attribute("data-answer", mood)
-    expect(page.get_by_role("button", name="Close")).to_be_focused()
     assert desk.acts == [("cancel", b"vid17-online", WHO, "schedules", 1)]
-    page.keyboard.press("Enter")
+    close(page)
     gone = page.get_by_text("It fired, was cancelled, or never was.")
     expect(gone if isinstance(outcome, str) else page.get_by_role("button", name="Move")).to_be_visible()
 
@@ -155,7 +161,7 @@ def test_a_schedule_is_moved(tab: Open, desk: desks.Fake) -> None:
     page.keyboard.press("Enter")
     expect(answer(page)).to_contain_text("2031-07-01 09:00:00 (Europe/Paris), 2031-07-01 07:00:00 UTC")
     assert desk.acts == [("move", b"vid17-online", 1_940_655_600_000, WHO, "schedules", 1)]
-    page.keyboard.press("Enter")
+    close(page)
     expect(page.get_by_text("2031-07-01 09:00:00, Europe/Paris")).to_be_visible()
 
 
@@ -178,7 +184,8 @@ def test_a_dead_letter_is_sent_again(tab: Open, desk: desks.Fake) -> None:
     press(page, page.get_by_role("button", name="Send it again"))
     expect(answer(page)).to_contain_text("Scheduled again")
     assert desk.acts == [("again", 0, 12, WHO, None)]
-    press(page, page.get_by_role("button", name="Close"))
+    with page.expect_navigation():
+        close(page)
     press(page, page.get_by_role("button", name="Send invoice-77 again"))
     page.get_by_label("Due", exact=True).fill("2031-07-01 09:00")
     press(page, page.get_by_role("button", name="Send it again"))
@@ -191,13 +198,13 @@ def test_everything_is_paused_and_resumed(tab: Open, desk: desks.Fake) -> None:
     press(page, page.get_by_role("button", name="Pause everything"))
     press(page, page.get_by_role("dialog").get_by_role("button", name="Pause everything"))
     expect(answer(page)).to_contain_text("Everything is paused.")
-    page.keyboard.press("Enter")
+    close(page)
     expect(page.get_by_text("Paused", exact=True)).to_be_visible()
     assert desk.controls().paused
     press(page, page.get_by_role("button", name="Resume everything"))
     press(page, page.get_by_role("dialog").get_by_role("button", name="Resume everything"))
     expect(answer(page)).to_contain_text("Nothing is paused, nothing is capped.")
-    page.keyboard.press("Enter")
+    close(page)
     expect(page.get_by_text("Running", exact=True)).to_be_visible()
     assert [(act, who) for act, _, who in desk.acts] == [("pause", WHO), ("resume", WHO)]
 
@@ -210,7 +217,7 @@ def test_one_target_is_paused_and_resumed(tab: Open, desk: desks.Fake) -> None:
     page.keyboard.press("Enter")
     press(page, page.get_by_role("dialog").get_by_role("button", name="Pause"))
     expect(answer(page)).to_contain_text("Paused: mails.")
-    page.keyboard.press("Enter")
+    close(page)
     press(page, page.get_by_role("button", name="Resume mails"))
     press(page, page.get_by_role("dialog").get_by_role("button", name="Resume"))
     expect(answer(page)).to_contain_text("Nothing is paused")
@@ -229,14 +236,13 @@ def test_caps_are_set_and_removed(tab: Open, desk: desks.Fake) -> None:
         page.keyboard.press("Enter")
         press(page, page.get_by_role("button", name="Set the cap"))
         expect(answer(page)).to_contain_text(f"at most {number} a second")
-        page.keyboard.press("Enter")
-        expect(page.get_by_role("dialog")).to_have_count(0)
+        close(page)
         expect(page.get_by_role("table", name="Caps in force")).to_contain_text(number)
     assert (desk.controls().missed_per_second, desk.controls().target_per_second) == (500, {"mails": 20})
     for name in ("missed schedules", "mails"):
         press(page, page.get_by_role("button", name=f"Remove the cap of {name}"))
         press(page, page.get_by_role("dialog").get_by_role("button", name="Remove the cap"))
-        page.get_by_role("button", name="Close").click()
+        close(page)
         expect(page.get_by_role("button", name=f"Remove the cap of {name}")).to_have_count(0)
     assert desk.controls().target_per_second == {}
     assert desk.controls().missed_per_second is None

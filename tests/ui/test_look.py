@@ -5,6 +5,7 @@ The pictures of docs/page.md: pytest tests/ui/test_look.py --screenshots docs
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import desks
@@ -72,9 +73,7 @@ def test_every_page_is_tidy(tab: Open, desk: desks.Fake, pictures: Path | None, 
     assert not problems
 
 
-def _theme(dark: bool) -> object:
-    import re
-
+def _theme(dark: bool) -> re.Pattern[str]:
     return re.compile("body--dark" if dark else "body--light")
 
 
@@ -110,16 +109,14 @@ def test_long_names_and_payloads_stay_inside(tab: Open, desk: desks.Fake) -> Non
 
 
 def test_the_theme_can_be_switched_and_is_kept(tab: Open) -> None:
-    import re
-
     page = tab("/")
-    expect(page.locator("body")).to_have_class(re.compile("body--light"))
+    expect(page.locator("body")).to_have_class(_theme(False))
     page.get_by_role("button", name="Theme: system").click()
     page.get_by_role("button", name="Theme: light").click()
     expect(page.get_by_role("button", name="Theme: dark")).to_be_visible()
-    expect(page.locator("body")).to_have_class(re.compile("body--dark"))
+    expect(page.locator("body")).to_have_class(_theme(True))
     page.goto("/ui/controls")
-    expect(page.locator("body")).to_have_class(re.compile("body--dark"))
+    expect(page.locator("body")).to_have_class(_theme(True))
 
 
 def test_the_keyboard_comes_to_the_content_first(tab: Open) -> None:

@@ -25,6 +25,7 @@ class Answer:
     to_text: str = ""
 
 
+_FOCUS = "requestAnimationFrame(() => document.querySelector('{}')?.focus())"  # once it is drawn
 Act = Callable[[], Awaitable[Answer | None]]  # None: something has to be mended first, and the fields say what
 
 
@@ -39,7 +40,7 @@ def ask(
     wide: bool = False,
 ) -> None:
     """Opens the dialog; `done` is called after an answer was read."""
-    answered = False
+    answered = busy = False
 
     def closed() -> None:
         dialog.delete()
@@ -47,7 +48,10 @@ def ask(
             done()
 
     async def go() -> None:
-        nonlocal answered
+        nonlocal answered, busy
+        if answered or busy:  # Enter twice is meant once
+            return
+        busy = True
         tags.enable(main, False, "It is being done")
         with status:
             status.clear()
@@ -58,9 +62,11 @@ def ask(
             answer = refused(error)
         if dialog.is_deleted:
             return
+        busy = False
         status.clear()
         if answer is None:
             tags.enable(main, True)
+            ui.run_javascript(_FOCUS.format(f"#{form.html_id} [aria-invalid=true]"))
             return
         answered = True
         body.clear()
@@ -71,7 +77,7 @@ def ask(
             if answer.to is not None:
                 tags.link(answer.to_text, answer.to, "al-button")
             close = tags.button("Close", dialog.close, classes="al-main-button")
-        ui.run_javascript(f"requestAnimationFrame(() => document.getElementById('{close.html_id}')?.focus())")
+        ui.run_javascript(_FOCUS.format(f"#{close.html_id}"))
 
     with ui.dialog() as dialog, tags.tag("form", classes=f"al-dialog {'al-wide' if wide else ''}") as form:
         # Enter in a field does what the button does; the browser itself sends nothing.

@@ -174,7 +174,7 @@ class Field:
             self._hint = words(hint, "al-hint", "div")
             self._hint.props["aria-live"] = "polite"
             self.input.props["aria-describedby"] = self._hint.html_id
-        self.input.on("input", self._typed, js_handler="(e) => emit(e.target.value)", throttle=0.05)
+        self.input.on("input", self._typed, js_handler="(e) => emit(e.target.value)")
 
     def _typed(self, event: Any) -> None:
         self.value = str(event.args or "")
