@@ -168,7 +168,7 @@ class Keeper:
             )
             spec = dataclasses.replace(spec, offsets={**self._offsets, **spec.offsets})
             reader = read.Reader(self._book.folder, spec.version)
-            self._rows[number] = reader.counts()
+            self._rows[number] = reader.by_topic()
             self._files = reader.files()
             self.pending[number] = sum(self._rows[number].values())
             self._page_ms += int((time.monotonic() - begun) * 1000)

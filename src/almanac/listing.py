@@ -1,12 +1,10 @@
-"""What waits now: the book, and on top of it what the log has said since (rules 3 and 4)."""
+"""What the log has said behind the book, key by key (rules 3 and 4)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from almanac import formats, kafka, scan, topics, words
-from almanac.book import read, trust
+from almanac import formats, scan, words
 from almanac.ports import Source
 from almanac.settings import Settings
 
@@ -26,49 +24,6 @@ class Since:
 
     def pending(self) -> words.Word | None:
         return self.word if self.word is not None and self.word.version > self.kill else None
-
-
-def pending(settings: Settings, limit: int, topic: str | None, note: Callable[[str], None]) -> list[read.Pending]:
-    """The next schedules by due time, of one schedules topic or of all.
-
-    Without a book that can be trusted the log is read from its beginning; `note` is told of one that cannot.
-    """
-    admin = kafka.admin_client(settings)
-    names = [topic] if topic is not None else list(settings.topics)
-    # The book first: one that is written meanwhile would seem to know more than the log has.
-    book, why = _book(settings)
-    topic_ids = topics.topic_ids(admin, names)
-    sources = scan.partitions(admin, names)
-    if book:
-        retention_ms = topics.delete_retention_ms(admin, topic_ids)
-        why = trust.distrust(book, topic_ids, *scan.bounds(admin, sources), retention_ms, thorough=False)
-    if why is not None:
-        note(f"the book is not to be trusted ({why}): reading the log from its beginning")
-        book = None
-    stops = scan.ends(admin, sources)
-    starts = {source: offset for source, offset in book.offsets().items() if source in stops} if book else {}
-    heard, _ = since(settings, starts, stops, topic_ids)
-    found = [_pending(key, word) for key, said in heard.items() if (word := said.pending()) is not None]
-    if book:
-        # Every key that the log speaks of may take a row away: that many more are asked for.
-        for name in topic_ids:
-            rows = book.pending(limit + len(heard), topic=name)
-            found += [row for row in rows if not heard.get(_key(row), Since()).hides(row.version)]
-    return sorted(found, key=lambda row: (row.due, row.version))[:limit]
-
-
-def _book(settings: Settings) -> tuple[read.Reader | None, str | None]:
-    """The book if there is one, and why not if it cannot even be opened."""
-    try:
-        return read.Reader(settings.book_folder), None
-    except read.NoBook:
-        return None, None
-    except Exception as error:  # whatever is wrong with it, the log has the truth
-        return None, trust.unreadable(error)
-
-
-def _key(row: read.Pending) -> Key:
-    return row.topic, row.partition, row.id
 
 
 def since(
@@ -98,18 +53,3 @@ def since(
             if state.word is None or said.version > state.word.version:
                 state.word = said
     return found, ends
-
-
-def _pending(key: Key, word: words.Word) -> read.Pending:
-    topic, partition, id = key  # noqa: A001
-    return read.Pending(
-        topic=topic,
-        partition=partition,
-        id=id,
-        version=word.version,
-        due=word.schedule.due,
-        timestamp=word.record.timestamp,
-        value=word.record.value,
-        headers=word.record.headers,
-        target=word.schedule.target,
-    )

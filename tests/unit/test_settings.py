@@ -349,6 +349,7 @@ def test_a_peers_own_names_are_understood() -> None:
     assert loaded.bootstrap_servers == "kafka:9092"
     assert loaded.schedules_topics == (("expiry", "sky-avro"), ("later", "sky-avro"), ("web", "sky-json"))
     assert loaded.origins["schedules_topics"] == "environment SCHEDULE_TOPICS and JSON_SCHEDULE_TOPICS"
+    assert loaded.metrics_address is not None
     assert (loaded.group_id, loaded.metrics_address.port) == ("kms", 9095)
     assert Settings.load({}, {**environ, "SCHEDULES_TOPICS": "mine"}).topics == ("mine",)
 

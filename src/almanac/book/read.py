@@ -98,7 +98,7 @@ class Reader:
         """How many schedules wait."""
         return int(self._rows("SELECT count(*) AS n FROM book WHERE pending")[0]["n"])
 
-    def counts(self) -> dict[str, int]:
+    def by_topic(self) -> dict[str, int]:
         """How many schedules of each topic wait."""
         rows = self._rows("SELECT topic, count(*) AS n FROM book WHERE pending GROUP BY topic")
         return {row["topic"]: int(row["n"]) for row in rows}

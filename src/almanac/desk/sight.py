@@ -85,12 +85,7 @@ class Sight:
         return scan.highs(self._admin, [source])
 
     def _current(self) -> View:
-        try:
-            book: search.Book | None = self._shelf.book()
-        except read.NoBook:
-            book = None
-        except Exception as error:  # whatever is wrong with it, the log has the truth
-            self._why, book = trust.unreadable(error), None
+        book, broken = self._opened()
         version = book.version if book is not None else -1
         known = self._view is not None and (self._view.book.version if self._view.book else -1) == version
         if time.monotonic() - self._looked > LOOK or (version != self._judged and book is not None):
@@ -98,7 +93,7 @@ class Sight:
             self._topic_ids = topics.topic_ids(self._admin, names)
             self._sources = scan.partitions(self._admin, names)
             self._lows, highs = scan.bounds(self._admin, self._sources)
-            self._why = book if book is None else trust.distrust(
+            self._why = broken if book is None else trust.distrust(
                 book, self._topic_ids, self._lows, highs,
                 topics.delete_retention_ms(self._admin, self._topic_ids), thorough=False,
             )  # fmt: skip
@@ -111,6 +106,15 @@ class Sight:
             starts = {source: offsets.get(source, self._lows.get(source, 0)) for source in self._sources}
             self._view = View(book, starts, Front(book) if book is not None else None)
         return self._view
+
+    def _opened(self) -> tuple[search.Book | None, str | None]:
+        """The book if there is one, and why not if it cannot even be opened."""
+        try:
+            return self._shelf.book(), None
+        except read.NoBook:
+            return None, None
+        except Exception as error:  # whatever is wrong with it, the log has the truth
+            return None, trust.unreadable(error)
 
     # What is pending
 
