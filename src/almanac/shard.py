@@ -26,6 +26,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import psutil
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
@@ -193,7 +194,8 @@ class KafkaClaims:
 
     def report(self, status: dict[str, Any]) -> None:
         """See ports.Claims."""
-        value = {"owner": self._owner, "start": self._start, "who": who(), **status}
+        memory = psutil.Process().memory_info().rss  # of the task's process
+        value = {"owner": self._owner, "start": self._start, "who": who(), "rss": memory, **status}
         try:
             self._journal.tell(self._shard, f"{self._prefix}status", value, self._clock)
         except ports.Unavailable as error:

@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import psutil
-
 from almanac import lineup, outgoing, page, ports, tally
 from almanac.answers import Answers
 from almanac.chores import Chores
@@ -102,7 +100,6 @@ class Wheel:
         self._judge = Judge(self._chores, self._ward, options.since_delta, options.forbidden)
         self._pulse = Pulse(self.ledgers, tail, clock)
         self._answers = Answers(self.ledgers, writer, claims)
-        self._process = psutil.Process()
         self._polled = -1e18
         self._reported = -1e18
         self._trouble: str | None = None
@@ -460,6 +457,5 @@ class Wheel:
             "lag": self._pulse.lag(),
             "open_ms": self._pulse.open_ms(),
             "clock_ms": self._clock.broker_ms,
-            "rss": self._process.memory_info().rss,
             **self.tally.report(),
         }
