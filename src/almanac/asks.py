@@ -69,7 +69,7 @@ class Asker:
         self._thread: threading.Thread | None = None
 
     def open(self) -> None:
-        """Connects; without it the first question does, and takes longer. Raises errors.Unreachable if Kafka is away."""
+        """Connects; without it the first question does, and takes longer. Raises errors.Unreachable."""
         with self._opening:
             if self._thread is not None or self._closed.is_set():
                 return
