@@ -65,7 +65,6 @@ class Asker:
         self._closed = threading.Event()
         self._questions: dict[str, _Question] = {}
         self._owner: tuple[int, int] = (-1, 0)  # offset of the last claim on partition 0, and its number of shards
-        self._partitions = 0  # of the shard topic, as read
         self._producer: Producer | None = None
         self._thread: threading.Thread | None = None
 
@@ -77,37 +76,33 @@ class Asker:
             partitions = shard.partitions(self._settings)
             if not partitions:
                 return  # nobody has ever owned anything here
-            consumer = Consumer(
-                # committed answers only: one that was aborted proves nothing
-                kafka.consumer(
-                    self._settings,
-                    group_id=f"{self._settings.group_id}-asks",
-                    auto_offset_reset="earliest",
-                    fetch_wait_max_ms=100,
-                )
-            )
-            ends = self._ends(partitions)
-            consumer.assign([TopicPartition(self._topic, number, end) for number, end in ends.items()])
+            positions = self._ends(partitions)
             for offset, key, value in shard.read(self._settings, 0):
                 self._hear(0, offset, key, value)
-            self._partitions = partitions
-            self._producer = Producer(kafka.producer(self._settings, linger_ms=0, message_timeout_ms=5_000))
-            self._producer.list_topics(self._topic, timeout=kafka.ANSWER_SECONDS)  # else its first record waits
-            self._thread = threading.Thread(target=self._listen, args=(consumer,), name="almanac asks", daemon=True)
+            producer = Producer(kafka.producer(self._settings, linger_ms=0, message_timeout_ms=5_000))
+            try:
+                producer.list_topics(self._topic, timeout=kafka.ANSWER_SECONDS)  # else its first record waits
+            except KafkaException as error:
+                raise kafka.explained(error, "looking for the shard topic") from error
+            self._producer = producer
+            self._thread = threading.Thread(target=self._listen, args=(positions,), name="almanac asks", daemon=True)
             self._thread.start()
 
     def passed(self, topic: str, partition: int, offset: int, timeout_s: float = 0.5) -> bool:
         """Has the wheel that owns this partition passed this offset, for good? False: not known within the time."""
         until = time.monotonic() + timeout_s
-        self.open()
-        if self._producer is None:
+        try:
+            self.open()
+        except errors.AlmanacError as error:
+            log.info("nobody can be asked: %s", error)
+        if (producer := self._producer) is None:
             return False
         name, question = uuid.uuid4().hex, _Question(offset)
         text = json.dumps({"ask": name, "topic": topic, "partition": partition, "offset": offset}).encode()
         self._questions[name] = question
         try:
             while (left := until - time.monotonic()) > 0:
-                self._ask(self._producer, partition, text)
+                self._ask(producer, partition, text)
                 if question.answered.wait(min(left, AGAIN)):
                     return True
             return False
@@ -140,16 +135,22 @@ class Asker:
             raise errors.Unreachable(str(error)) from error
         return {number: end for (_, number), end in found.items()}
 
-    def _listen(self, consumer: Consumer) -> None:
+    def _listen(self, positions: dict[int, int]) -> None:
+        # Committed answers only: one that was aborted proves nothing.
+        more = {"auto_offset_reset": "earliest", "fetch_wait_max_ms": 100}
+        consumer = Consumer(kafka.consumer(self._settings, group_id=f"{self._settings.group_id}-asks", **more))
+        assigned = 0
         try:
             while not self._closed.is_set():
+                for number in range(self._owner[1]):
+                    positions.setdefault(number, 0)  # there are more shards than before
+                if len(positions) > assigned:
+                    assigned = len(positions)
+                    consumer.assign([TopicPartition(self._topic, number, at) for number, at in positions.items()])
                 message = consumer.poll(POLL)
                 if message is not None and message.error() is None:
+                    positions[message.partition() or 0] = (message.offset() or 0) + 1
                     self._read(message)
-                if self._owner[1] > self._partitions:  # more shards than before
-                    added = range(self._partitions, self._owner[1])
-                    consumer.incremental_assign([TopicPartition(self._topic, number, 0) for number in added])
-                    self._partitions = self._owner[1]
         finally:
             consumer.close()
 

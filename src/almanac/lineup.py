@@ -159,11 +159,7 @@ class Lineup:
                 return batch[:number]
         return batch
 
-    # What comes, and what comes back
-
-    def push(self, entry: Entry) -> None:
-        """A live word."""
-        self.live.agenda.push(entry)
+    # What comes back
 
     def give_back(self, entries: Sequence[Entry]) -> None:
         """Entries that were taken and did not go out."""

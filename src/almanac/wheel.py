@@ -236,7 +236,7 @@ class Wheel:
     def _keep(self, entry: Entry) -> bool:
         if not self._horizon.keeps(entry.due, self._clock.now()):
             return False
-        self._lineup.push(entry)
+        self._lineup.live.agenda.push(entry)
         return True
 
     def _gather(self, now: int) -> list[Entry]:

@@ -62,6 +62,7 @@ def test_pause_and_resume_everything(group: Group, scheduler: Scheduler, target:
         group.schedule(b"p%d" % number, since + 200 + 10 * number, b"%d" % number, target.topic)
     group.flush()
     scheduler.reports(lambda status: status["state"] == "paused" and "Ada" in status["why"], 5, "paused")
+    assert all(status["rss"] > 1 << 20 for status in scheduler.statuses().values())
     page = scheduler.page()
     until(lambda: scheduler.page() > page, 20, "a page turns while paused")
     assert controls.read(group.settings).by == "Ada"
