@@ -7,9 +7,12 @@ one question (`reach`), and only those that were cancelled or moved by their ids
 
 from __future__ import annotations
 
+from collections import Counter
+
 from almanac.book import glance, search
 from almanac.live import Heard, Key
 
+HOUR = 3_600_000  # ms
 KEYS = 5_000  # ids in one question to the book
 MOST = 200_000  # rows that are looked at for one question
 
@@ -23,6 +26,8 @@ class Front:
         self._rows: dict[Key, glance.Glance] = {}
         self._waiting: list[tuple[int, Key, int]] = []  # due, key, version of those that were not over when looked at
         self._asked: set[Key] = set()  # ids that were looked up, found or not
+        self.gone: dict[Key, glance.Glance] = {}  # what is over by what the tail has said; once over, over for good
+        self.hours: Counter[tuple[int, str]] = Counter()  # of these: how many by hour (its number) and target
 
     def reach(self, now: int) -> None:
         """Looks at all rows due before now."""
@@ -46,7 +51,7 @@ class Front:
 
     def missing(self, heard: dict[Key, Heard]) -> list[Key]:
         """The ids that `learn` must be told of before `row` knows them."""
-        return [key for key in heard if key not in self._rows and key not in self._asked]
+        return list(heard.keys() - self._rows.keys() - self._asked)
 
     def learn(self, keys: list[Key]) -> None:
         """Looks these ids up."""
@@ -55,6 +60,14 @@ class Front:
             for row in glance.of(self.book, [key[2] for key in part]):
                 self._rows[row.topic, row.partition, row.id] = row
             self._asked.update(part)
+
+    def settle(self, heard: dict[Key, Heard]) -> None:
+        """Brings `gone` up to date: only what was heard of since, and was not over, is looked at."""
+        for key in heard.keys() - self.gone.keys():
+            row = self._rows.get(key)
+            if row is not None and heard[key].hides(row.version):
+                self.gone[key] = row
+                self.hours[row.due // HOUR, row.target] += 1
 
     def row(self, key: Key) -> glance.Glance | None:
         """What the book has of the id, if it is pending there."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import heapq
 import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from almanac import formats, kafka, live, scan, topics, words
-from almanac.book import read, search, trust
+from almanac.book import glance, read, search, trust
 from almanac.desk import cursors, over
-from almanac.desk.front import Front
+from almanac.desk.front import HOUR, Front
 from almanac.desk.shapes import Count, FiredQuery, FiredRow, Found, Query, Row, Step
 from almanac.live import Heard, Key
 from almanac.ports import Source
@@ -39,6 +41,14 @@ class View:
     def news(self, key: Key, word: words.Word) -> bool:
         """Whether the tail alone has this word: the book ends before it."""
         return word.version >= self.starts.get(key[:2], 0)
+
+
+class Corrected(NamedTuple):
+    """What a count of the book lacks."""
+
+    gone: dict[Key, glance.Glance]  # is pending in the book, and over
+    hours: Counter[tuple[int, str]]  # the same, counted by hour (its number) and target
+    come: list[tuple[Key, words.Word]]  # is pending, and not in the book
 
 
 class Sight:
@@ -172,7 +182,7 @@ class Sight:
             return [], None
         found: list[read.Pending] = []
         size = wanted + SPARE
-        if query.sort == "due" and (after is None or after.due < now):
+        if due_from is None or due_from < now:
             due_from = self._skip(view.front, due_from, now)
         while len(found) < wanted:
             rows = view.book.search(
@@ -214,34 +224,33 @@ class Sight:
             number = view.book.matching(
                 id_part=part, target=query.target, topic=query.topic, due_from=due_from, due_to=due_to
             )
-        for key, gone, come in self._corrections(view):
-            number -= gone is not None and _fits(key, gone[1], gone[0], query, part, due_from, due_to)
-            number += come is not None and _fits(key, come[1], come[0], query, part, due_from, due_to)
-        return number
+        gone, _, come = self._corrected(view)
+        if (part, query.topic, query.target, due_from, due_to) == (None,) * 5:
+            return number - len(gone) + len(come)
+        number -= sum(_fits(key, row.target, row.due, query, part, due_from, due_to) for key, row in gone.items())
+        return number + sum(
+            _fits(key, word.schedule.target, word.schedule.due, query, part, due_from, due_to) for key, word in come
+        )
 
-    def _corrections(self, view: View) -> list[tuple[Key, tuple[int, str] | None, tuple[int, str] | None]]:
-        """By key: due time and target of what the book has and is over, and of what came."""
-        now = int(time.time() * 1000)
+    def _corrected(self, view: View) -> Corrected:
+        """What the live tail says of the book's counts, all at one moment."""
+        front = view.front
+        if front is None:
+            with self.live.held():
+                return Corrected({}, Counter(), [each for each in self.live.alive.items() if view.news(*each)])
         with self._fronts:
-            if view.front is not None:
-                view.front.reach(now)
-                with self.live.held() as heard:
-                    missing = view.front.missing(heard)
-                if len(missing) > UNKNOWN:
-                    raise live.Behind(f"{len(missing):,} ids changed since the book was written: ask again later")
-                view.front.learn(missing)
-            found = []
+            front.reach(int(time.time() * 1000))
             with self.live.held() as heard:
-                for key, said in heard.items():
-                    row = view.front.row(key) if view.front is not None else None
-                    gone = (row.due, row.target) if row is not None and said.hides(row.version) else None
-                    word = said.word
-                    come = None
-                    if word is not None and view.news(key, word):
-                        come = (word.schedule.due, word.schedule.target)
-                    if gone or come:
-                        found.append((key, gone, come))
-            return found
+                missing = front.missing(heard)
+            if len(missing) > UNKNOWN:
+                raise live.Behind(f"{len(missing):,} ids changed since the book was written: ask again later")
+            front.learn(missing)
+            with self.live.held() as heard:
+                # What was said of an id since, nobody knows yet what it replaces: it counts as it was before.
+                unknown = set(front.missing(heard))
+                front.settle(heard)
+                come = [each for each in self.live.alive.items() if each[0] not in unknown and view.news(*each)]
+                return Corrected(dict(front.gone), Counter(front.hours), come)
 
     def counts(self, by: Step, target: str | None, due_from: int | None, due_to: int | None) -> list[Count]:
         """Exact: the book's, corrected by what the log has said since. The range is widened to whole hours or days."""
@@ -257,11 +266,13 @@ class Sight:
         def fits(due: int, name: str) -> bool:
             return (target is None or name == target) and (due_from or 0) <= due < (due_to or 1 << 62)
 
-        for _, gone, come in self._corrections(view):
-            if gone is not None and fits(*gone):
-                counts[gone[0] // length * length, gone[1]] -= 1
-            if come is not None and fits(*come):
-                counts[come[0] // length * length, come[1]] += 1
+        _, hours, come = self._corrected(view)
+        for (hour, name), number in hours.items():
+            if fits(hour * HOUR, name):
+                counts[hour * HOUR // length * length, name] -= number
+        for _, word in come:
+            if fits(word.schedule.due, word.schedule.target):
+                counts[word.schedule.due // length * length, word.schedule.target] += 1
         return [Count(start=start, target=name, number=n) for (start, name), n in sorted(counts.items()) if n]
 
     def original(self, row: read.Pending) -> tuple[Record, formats.Schedule | None]:
@@ -317,18 +328,19 @@ class Sight:
             with self._fronts:
                 view.front.reach(int(time.time() * 1000))
         after = cursors.read_fired(query.cursor)
-        found: list[FiredRow] = []
+        newest: list[tuple[tuple[int, str, int, int], Key, live.Over]] = []  # a heap: the oldest of them first
         with self.live.held():
             for key, ended in reversed(self.live.ended):
-                if len(found) >= wanted and ended.at < found[wanted - 1].fired_at - DISORDER:
-                    break
                 place = (ended.at, key[0], key[1], ended.version)
-                if (after is not None and place >= tuple(after)) or (part is not None and part not in key[2]):
+                if len(newest) >= wanted and place <= newest[0][0]:
+                    if ended.at < newest[0][0][0] - DISORDER:
+                        break
                     continue
-                row = over.fresh(key, ended, view.front)
-                if over.fits(row, query, part):
-                    found.append(row)
-        return found
+                if after is not None and place >= tuple(after):
+                    continue
+                if over.fits(over.fresh(key, ended, view.front), query, part):
+                    (heapq.heappush if len(newest) < wanted else heapq.heappushpop)(newest, (place, key, ended))
+        return [over.fresh(key, ended, view.front) for _, key, ended in newest]
 
     def fired_counts(self, by: Step, target: str | None, since: int | None, until: int | None) -> list[Count]:
         """Of what the book has read: a minute behind, at most."""
