@@ -10,7 +10,6 @@ copy and tombstone of everything due in one transaction. It knows neither Spark 
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +23,7 @@ from almanac.clock import Clock
 from almanac.controls import Controls
 from almanac.gate import Gate
 from almanac.horizon import Horizon
-from almanac.ledger import Entry, Ledger
+from almanac.ledger import Entry, Ledger, nets
 from almanac.lineup import Lineup
 from almanac.page import Page, unreadable
 from almanac.page import entry as page_entry
@@ -488,7 +487,7 @@ class Wheel:
             "in_memory": len(self._lineup),
             "seen": sum(map(len, self.ledgers.values())),
             "net": sum(ledger.net for ledger in self.ledgers.values()),
-            "nets": self._nets(),
+            "nets": nets(self.ledgers),
             "adrift": sum(len(ledger.adrift) for ledger in self.ledgers.values()),
             "quarantine": {target: len(kept.entries) for target, kept in self._ward.quarantine.items()},
             "hanging": self._pulse.hanging(),
@@ -503,13 +502,6 @@ class Wheel:
             "rss": self._process.memory_info().rss,
             **self.tally.report(),
         }
-
-    def _nets(self) -> dict[str, int]:
-        """By topic, how many more (or fewer) wait than the page's book knew."""
-        found: Counter[str] = Counter()
-        for (topic, _), ledger in self.ledgers.items():
-            found[topic] += ledger.net
-        return dict(found)
 
 
 def _iso(ms: int) -> str:
