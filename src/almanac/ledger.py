@@ -14,7 +14,7 @@ A page's row that was fired needs no state: its version alone tells it apart if 
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import cast
 
 from almanac import formats, words
@@ -335,3 +335,11 @@ class Ledger:
         """A page's row of garbage that nobody has disposed of yet."""
         if garbage.record.offset not in self._disposed:
             self.garbage[garbage.record.offset] = garbage
+
+
+def nets(ledgers: Mapping[tuple[str, int], Ledger]) -> dict[str, int]:
+    """By topic, how many more (or fewer) wait than the book knew when the page was made."""
+    found: dict[str, int] = {}
+    for (topic, _), ledger in ledgers.items():
+        found[topic] = found.get(topic, 0) + ledger.net
+    return found
