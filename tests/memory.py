@@ -204,6 +204,7 @@ class MemoryWriter:
         self._refused: str | None = None
         self.before_commit: list[Callable[[], None]] = []
         self.before_ours: list[Callable[[], None]] = []  # just before a record of ours reaches the schedules topic
+        self.after_commit: list[Callable[[], None]] = []  # at each commit, when consumers may see it
         self.lose_answer = False  # the commit happens, its answer does not arrive
         self.staged: list[str] = []
 
@@ -256,6 +257,8 @@ class MemoryWriter:
         if self._refused:
             raise ports.Refused(self._refused)
         self._end("committed")
+        for hook in self.after_commit:
+            hook()
         if self.lose_answer:
             self.lose_answer = False
             raise ports.Unavailable("the answer was lost")

@@ -23,7 +23,7 @@ def cancel(offset: int, key: bytes) -> Record:
 def tombstone(offset: int, key: bytes, version: int, reason: bytes | None = None) -> Record:
     headers = words.acknowledgement(version, ID)
     if reason is not None:
-        headers = [*headers, (live.REASON, reason)]
+        headers = [*headers, (words.REASON, reason)]
     return Record(TOPIC, 0, offset, 2000, key, None, headers)
 
 

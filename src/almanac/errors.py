@@ -6,6 +6,7 @@
     ├── UsageError                2   a command or a call that cannot work as it is written
     │   ├── SettingsError         2   one or more settings are wrong
     │   └── TimeRefused           2   a point in time that is not understood, or does not exist
+    ├── AddressTaken              4   somebody else listens where it should be served
     ├── Unreachable               7   Kafka does not answer a command that needs it at once
     └── BrokerError               1   the embedded Kafka
         ├── PortTaken             4   somebody else listens where it should
@@ -91,6 +92,12 @@ class SettingsError(UsageError):
 
 class TimeRefused(UsageError):
     """This point in time is not understood, or does not exist."""
+
+
+class AddressTaken(AlmanacError):
+    """Somebody else listens where something should be served."""
+
+    exit_code = 4
 
 
 class Unreachable(AlmanacError):

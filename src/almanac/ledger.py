@@ -63,6 +63,8 @@ class Ledger:
         self.partition = partition
         self.topic_id = topic_id
         self.format = form
+        self.place = b"%s/%d/" % (topic.encode(), partition)  # before an offset: where a record stands
+        self.signature = words.signature(topic_id)  # on every record of ours
         self.position = 0  # everything below is read
         self.at_end = False  # and there was nothing more to read
         self.halted: str | None = None  # why nothing more is read, and nothing fired: an upgrade is needed
@@ -118,6 +120,8 @@ class Ledger:
         """
         if self.halted is not None:
             return None
+        if record.value is None and self._read_back(record):
+            return None
         said = words.read(record, self.format, self.topic_id)
         if type(said) is words.Halt:
             self.halted = f"offset {record.offset}: {said.reason}"
@@ -138,6 +142,24 @@ class Ledger:
         elif type(said) is words.Garbage and record.offset not in self._disposed:
             self.garbage[record.offset] = said
         return None
+
+    def _read_back(self, record: Record) -> bool:
+        """Is it our tombstone of what was fired from memory a moment ago? By far the most, and nothing new."""
+        key = record.key or b""
+        version = self._unread.get(key)
+        if version is None or record.headers != [(words.ACKS, b"%d" % version), self.signature]:
+            return False
+        noted = self._newest.get(key) == ~version
+        if not noted and self.state(key) != ~version:  # a page's row: it has no state
+            return False
+        self.position = record.offset + 1
+        if not noted:  # it was noted before the log stood here, and must last as long as the log says
+            self._set(key, ~version)
+        del self._unread[key]
+        self.net -= 1  # now, not when it was committed: the book counts by the log's offsets too
+        if self.adrift:
+            self._drift(key, None)
+        return True
 
     def _word(self, key: bytes, word: words.Word, keep: Callable[[Entry], bool]) -> bytes | None:
         if word.ours and self._known(key, word.version):
@@ -233,6 +255,9 @@ class Ledger:
         """The acknowledgement of this entry is committed."""
         key, version = entry.record.key or b"", entry.version
         self._unread[key] = version
+        if self._newest.get(key) is entry:  # by far the most
+            self._newest[key] = ~version
+            return
         state = self.state(key)
         if state is None:
             self._over[-1][1].add(version)

@@ -36,7 +36,6 @@ Key = tuple[str, int, bytes]
 IDLE = 180.0  # seconds without a question after which it reads no more
 MOST = 2_000_000  # records behind the book that are read for a question; more is the book's to read first
 KEPT = 30.0  # seconds that an answer may take: what a newer book knows is kept that long
-REASON = "almanac-reason"  # on the tombstone of a dead letter
 
 
 class Behind(errors.AlmanacError):
@@ -335,5 +334,5 @@ def _acks(record: Record, said: words.Kill) -> bool:
 def _reason(record: Record) -> str | None:
     if record.value is not None or len(record.headers) == 2:  # two headers: the tombstone of a fire
         return None
-    reason = first(record.headers).get(REASON)
+    reason = first(record.headers).get(words.REASON)
     return reason.decode(errors="backslashreplace") if reason is not None else None

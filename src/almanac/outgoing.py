@@ -1,6 +1,7 @@
 """The records that a fire, a dead letter or a repeat consists of (WIRE: out). Pure: each returns what to send."""
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 from almanac import words
@@ -19,28 +20,43 @@ class Outgoing(NamedTuple):
     timestamp: int = 0  # epoch ms; 0: when it is written
 
 
+_new = tuple.__new__  # three records a fire: what a named tuple does on top of it would be felt
+
+
 def target(entry: Entry, partitions: Callable[[str], int]) -> Outgoing:
     """What reaches the target topic; `partitions` says how many a topic has."""
     schedule = entry.schedule
     partition = schedule.partition if schedule.hashed is None else schedule.hashed % partitions(schedule.target)
-    return Outgoing(schedule.target, partition, schedule.key, schedule.value, schedule.headers)
+    return _new(Outgoing, (schedule.target, partition, schedule.key, schedule.value, schedule.headers, 0))
 
 
 def history(entry: Entry, topic: str, stub: bool = False) -> Outgoing:
     """The copy for audits: the target's record, and where it came from. A stub (rule 9) holds coordinates only."""
-    schedule, record = entry.schedule, entry.record
-    notes: Headers = [
-        ("almanac-source", b"%s/%d/%d" % (record.topic.encode(), record.partition, entry.version)),
-        ("almanac-target", schedule.target.encode()),
-        ("almanac-due-ms", b"%d" % schedule.due),
-    ]
+    schedule, id = entry.schedule, entry.record.key  # noqa: A001 (what its users call it)
+    source = ("almanac-source", b"%s%d" % (entry.ledger.place, entry.version))
     if stub:
-        notes += [
-            ("almanac-id", (record.key or b"")[:1024]),
+        notes: Headers = [
+            source, _named_target(schedule.target), _named_due(schedule.due), ("almanac-id", (id or b"")[:1024]),
             ("almanac-stub", b"the copy did not fit; the target has it"),
-        ]
+        ]  # fmt: skip
         return Outgoing(topic, -1, schedule.key and schedule.key[:1024], None, notes)
-    return Outgoing(topic, -1, schedule.key, schedule.value, [*schedule.headers, ("almanac-id", record.key), *notes])
+    headers = [
+        *schedule.headers, ("almanac-id", id), source, _named_target(schedule.target), _named_due(schedule.due)
+    ]  # fmt: skip
+    return _new(Outgoing, (topic, -1, schedule.key, schedule.value, headers, 0))
+
+
+# Thousands share their target and their second.
+
+
+@lru_cache(maxsize=256)
+def _named_target(topic: str) -> tuple[str, bytes | None]:
+    return "almanac-target", topic.encode()
+
+
+@lru_cache(maxsize=256)
+def _named_due(due: int) -> tuple[str, bytes | None]:
+    return "almanac-due-ms", b"%d" % due
 
 
 def tombstone(entry: Entry, reason: str | None = None) -> Outgoing:
@@ -48,11 +64,13 @@ def tombstone(entry: Entry, reason: str | None = None) -> Outgoing:
 
     `reason`: it was not fired but buried.
     """
-    ledger, record = entry.ledger, entry.record
-    headers = ledger.format.tombstone(record) + words.acknowledgement(entry.version, ledger.topic_id)
+    ledger, record, form = entry.ledger, entry.record, entry.schedule.form
+    headers: Headers = [(words.ACKS, b"%d" % entry.version), ledger.signature]
+    if form is not None:
+        headers = form.tombstone(record) + headers
     if reason is not None:
         headers.append((words.REASON, reason.encode()))
-    return Outgoing(record.topic, record.partition, record.key, None, headers)
+    return _new(Outgoing, (ledger.topic, ledger.partition, record.key, None, headers, 0))
 
 
 def disposal(ledger: Ledger, record: Record) -> Outgoing:

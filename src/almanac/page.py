@@ -136,4 +136,5 @@ def entry(mark: Mark, ledger: Ledger) -> Entry:
 
 def unreadable(ledger: Ledger, version: int, record: Record) -> Entry:
     """A row on which book and wheel disagree: to be buried, neither a crash nor a schedule that is forgotten."""
-    return Entry(ledger, version, record, formats.Schedule(0, "", None, -1, None, [], None), paged=True)
+    nothing = formats.Schedule(0, "", None, -1, None, [], None, form=ledger.format)
+    return Entry(ledger, version, record, nothing, paged=True)

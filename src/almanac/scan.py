@@ -37,6 +37,12 @@ def bounds(admin: AdminClient, sources: list[Source]) -> tuple[dict[Source, int]
         return starts, tail.ends(admin, sources, IsolationLevel.READ_UNCOMMITTED) if sources else {}
 
 
+def highs(admin: AdminClient, sources: list[Source]) -> dict[Source, int]:
+    """The high watermarks alone: open transactions lie below them too."""
+    with _at_once():
+        return tail.ends(admin, sources, IsolationLevel.READ_UNCOMMITTED) if sources else {}
+
+
 @contextmanager
 def _at_once() -> Iterator[None]:
     """A command does not wait for a Kafka that is away."""

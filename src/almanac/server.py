@@ -20,12 +20,6 @@ START = 10.0  # seconds
 STOP = 2.0  # seconds that requests under way have
 
 
-class AddressTaken(errors.AlmanacError):
-    """Somebody else listens where the REST interface should."""
-
-    exit_code = 4
-
-
 class Server:
     """`start()` returns when it listens; `close()` ends it."""
 
@@ -41,7 +35,7 @@ class Server:
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     def start(self) -> Self:
-        """Raises AddressTaken."""
+        """Raises errors.AddressTaken."""
         listening = self._listen()
         self.port = listening.getsockname()[1]
         page = importlib.util.find_spec("almanac.ui") is not None
@@ -50,7 +44,8 @@ class Server:
             # Asked for by name: the REST interface does without it.
             importlib.import_module("almanac.ui").mount(app, self._desk, self._settings)
         config = uvicorn.Config(
-            app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=int(STOP),
+            app, log_config=None, log_level="warning", access_log=False, lifespan="on",
+            timeout_graceful_shutdown=int(STOP),
             server_header=False, date_header=True, ws_max_size=1 << 20, h11_max_incomplete_event_size=1 << 16,
         )  # fmt: skip
         self._server = uvicorn.Server(config)
@@ -84,7 +79,7 @@ class Server:
             made.listen(128)
         except OSError as error:
             made.close()
-            raise AddressTaken(
+            raise errors.AddressTaken(
                 f"the REST interface cannot listen on {self._settings.server_addr}: {error.strerror}. Another "
                 "scheduler may run there: choose another SERVER_ADDR, or an empty one for none"
             ) from None

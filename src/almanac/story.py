@@ -66,12 +66,13 @@ class Teller:
         return first(scan.record(message).headers).get("almanac-id") == self._id
 
     def hear(self, record: Record) -> None:
+        at = record.timestamp
         if record.topic in self._forms:
             what, detail = self._said(record)
         else:
-            what, detail = self._copied(record)
+            what, detail, at = self._copied(record)
         place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
-        self._events.append(Event(at=record.timestamp, what=what, detail=detail, **place))  # type: ignore[arg-type]
+        self._events.append(Event(at=at, what=what, detail=detail, **place))  # type: ignore[arg-type]
 
     def _thread(self, topic: str, partition: int) -> _Thread:
         return self._threads.setdefault((topic, partition), _Thread())
@@ -103,8 +104,8 @@ class Teller:
         late = f", {record.timestamp - word.schedule.due} ms after it was due" if word else ""
         return "acknowledged", f"version {said.version}{late}"
 
-    def _copied(self, record: Record) -> tuple[str, str]:
-        """A record of the history or the dead letters."""
+    def _copied(self, record: Record) -> tuple[str, str, int]:
+        """A record of the history or the dead letters, and when that was."""
         named = {
             name: (value or b"").decode(errors="backslashreplace") for name, value in first(record.headers).items()
         }
@@ -115,10 +116,13 @@ class Teller:
         source = f"{topic}/{partition}/{offset}"
         if record.topic == self._settings.history_topic:
             thread.fired.add(version)
-            return "delivered", f"version {source} to {named.get('almanac-target', '?')}"
+            ack = thread.acks.get(version)
+            # The copy is written a little ahead of time; it counts when the transaction does, with the tombstone.
+            at = record.timestamp if ack is None else max(record.timestamp, ack.timestamp)
+            return "delivered", f"version {source} to {named.get('almanac-target', '?')}", at
         reason = f"{named.get('almanac-reason', '?')}: {named.get('almanac-detail', '')}"
         thread.dead[version] = reason
-        return "dead letter", f"{source}, {reason}"
+        return "dead letter", f"{source}, {reason}", record.timestamp
 
     def story(self, now: int) -> Story:
         self._events.sort(key=lambda event: (event.at, event.topic, event.partition, event.offset))

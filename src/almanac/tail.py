@@ -18,6 +18,8 @@ log = logging.getLogger("almanac.tail")
 ASK = 1.0  # seconds between questions for the ends
 ANSWER, LOOK = 5.0, 1.0  # seconds
 
+_new = tuple.__new__  # of every record there is: what a named tuple does on top of it would be felt
+
 
 class KafkaTail:
     """See ports.Tail."""
@@ -123,7 +125,7 @@ def said(message: Any) -> Record | ports.End | None:
             headers: Any = message.headers() or []
         except Exception:  # rule 5: a header's name that is not UTF-8 makes the client raise
             headers = [("\ufffd", None)]
-        return Record(topic, partition, offset, message.timestamp()[1], message.key(), message.value(), headers)
+        return _new(Record, (topic, partition, offset, message.timestamp()[1], message.key(), message.value(), headers))
     if error.code() == KafkaError._PARTITION_EOF:
         return ports.End(topic, partition, offset)
     if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):

@@ -129,15 +129,20 @@ def _number(named: dict[str, bytes | None], name: str) -> int:
 
 def acknowledgement(version: int, topic_id: str) -> Headers:
     """Rule 3: our tombstone speaks of one version of one topic."""
-    return [(ACKS, b"%d" % version), (TOPIC_ID, topic_id.encode())]
+    return [(ACKS, b"%d" % version), signature(topic_id)]
+
+
+def signature(topic_id: str) -> tuple[str, bytes | None]:
+    """Rule 3: what we say of versions counts in one topic only."""
+    return TOPIC_ID, topic_id.encode()
 
 
 def disposal(offset: int, topic_id: str) -> Headers:
     """Rule 5: it speaks for the garbage at that offset only."""
-    return [(DISPOSES, b"%d" % offset), (TOPIC_ID, topic_id.encode())]
+    return [(DISPOSES, b"%d" % offset), signature(topic_id)]
 
 
 def repeat(version: int, timestamp: int | None, topic_id: str) -> Headers:
     """Rule 4: counts as the version it repeats; `timestamp` of the original, None for a cancel."""
-    headers: Headers = [(VERSION, b"%d" % version), (TOPIC_ID, topic_id.encode())]
+    headers: Headers = [(VERSION, b"%d" % version), signature(topic_id)]
     return headers if timestamp is None else [*headers, (TIMESTAMP, b"%d" % timestamp)]

@@ -119,10 +119,7 @@ class KafkaWriter:
             topic, partition, key, value, headers, _ = out
             try:
                 # no delivery callback on the fast path: the commit reports failures
-                if partition < 0:
-                    produce(topic, value, key, headers=headers)
-                else:
-                    produce(topic, value, key, partition, headers=headers)
+                produce(topic, value, key, partition, headers=headers)
             except BufferError:
                 self.flush()
                 self.send([out])

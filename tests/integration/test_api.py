@@ -119,12 +119,12 @@ def test_only_if_absent_is_decided_before_anything_is_overwritten(api: Api) -> N
     far = _far()
     only = {"If-None-Match": "*"}
     body = {"due": far, "target": api.group.target, "value": "first"}
-    assert api.client.put("/api/v1/schedules/once", json=body, headers=only).status_code == 201
-    refused = api.client.put("/api/v1/schedules/once", json={**body, "value": "second"}, headers=only)
+    assert api.client.put("/api/v1/schedules/only-once", json=body, headers=only).status_code == 201
+    refused = api.client.put("/api/v1/schedules/only-once", json={**body, "value": "second"}, headers=only)
     assert (refused.status_code, refused.json()["field"]) == (412, "id")
-    assert api.get("/api/v1/schedules/once")["rows"][0]["value"] == "first"
-    assert api.client.put("/api/v1/schedules/once", json={**body, "value": "third"}).status_code == 201
-    assert api.get("/api/v1/schedules/once")["rows"][0]["value"] == "third"
+    assert api.get("/api/v1/schedules/only-once")["rows"][0]["value"] == "first"
+    assert api.client.put("/api/v1/schedules/only-once", json={**body, "value": "third"}).status_code == 201
+    assert api.get("/api/v1/schedules/only-once")["rows"][0]["value"] == "third"
 
 
 def test_a_schedule_in_another_partition_than_its_partitioner_would_choose(api: Api) -> None:
@@ -176,7 +176,7 @@ def test_cancels_around_the_due_time_are_never_wrong(api: Api) -> None:
     answers: dict[str, Any] = {}
 
     def cancel(each: int) -> None:
-        moment = due - 150 + each * 8  # 150 ms before to 250 ms after
+        moment = due - 600 + each * 20  # 600 ms before to 400 ms after
         time.sleep(max(0.0, moment / 1000 - time.time()))
         answers[f"race-{each}"] = api.client.delete(f"/api/v1/schedules/race-{each}").json()
 
@@ -220,7 +220,6 @@ def test_counts_are_exact_cancels_included(api: Api) -> None:
 
 
 def test_dead_letters_and_sending_again(api: Api) -> None:
-    missing = f"{api.group.name}-missing"
     api.group.schedule(b"dead-1", now() - HOUR, b"too late")
     api.group.write(b"dead-2", b"no headers", [])
     api.group.flush()
@@ -241,7 +240,6 @@ def test_dead_letters_and_sending_again(api: Api) -> None:
     assert (refused.status_code, bad["sendable"]) == (409, False)
     assert "no headers" not in refused.text
     assert api.client.get("/api/v1/dead-letters/0/999999").status_code == 404
-    assert missing not in api.get("/api/v1/dead-letters")
     page = api.get("/api/v1/dead-letters", limit=1)
     assert page["cursor"] is not None
     assert api.get("/api/v1/dead-letters", limit=1, cursor=page["cursor"])["rows"] != page["rows"]
@@ -282,8 +280,9 @@ def test_the_state_of_things(api: Api) -> None:
     assert {each["state"] for each in partitions} == {"firing"}
     assert [each["partition"] for each in partitions] == [0, 1, 2, 3]
     assert len(api.get("/api/v1/shards")["shards"]) == 2
-    story = api.get("/api/v1/stories/now")
-    assert any("fired" in text for text in story["verdicts"])
+    api.create("told/of", _far())
+    story = api.get("/api/v1/stories/told/of")
+    assert any("waits" in text for text in story["verdicts"])
 
 
 def test_pause_and_resume(api: Api) -> None:

@@ -8,7 +8,7 @@ import pytest
 from engine import Group
 from waiting import until
 
-from almanac import kafka, ports, shard, topics
+from almanac import controls, kafka, ports, shard, topics
 from almanac.broker import Broker
 from almanac.clock import Clock
 
@@ -60,5 +60,34 @@ def test_a_stop_is_for_those_who_had_started_and_strange_records_are_skipped(gro
     until(lambda: claims.news() == [ports.Stop()], 10, "the stop is heard")
     driver.listen(0.5)
     assert driver.replaced_by is None
+    claims.close()
+    driver.close()
+
+
+def test_a_new_owner_repeats_what_people_told_and_asks_are_heard(group: Group) -> None:
+    told = controls.Controls(paused=True, target_per_second={"t": 5}, by="Ada", at=7)
+    controls.write(group.settings, controls.Controls(paused_targets=("earlier",)))
+    controls.write(group.settings, told)
+    driver = shard.Ownership(group.settings, 1)
+    driver.look(1)
+    (owner,) = driver.claim().values()
+    driver.announce({"number": 1})
+    assert driver.told.controls == told
+    claims = shard.KafkaClaims(group.settings, 0, owner, Clock())
+    claims.start()
+    assert claims.news() == [told]
+    assert controls.read(group.settings) == told
+    later = controls.Controls(by="Bob")
+    controls.write(group.settings, later)
+    ask = {"ask": "a", "topic": "t", "partition": 3, "offset": 9}
+    journal = shard.Journal(group.settings)
+    journal.write(0, controls.AGAIN, {**told.fields(), "version": 0})  # a repeat of an older one changes nothing
+    journal.write(0, "ask", {"ask": "no offset"})
+    journal.write(0, "ask", ask)
+    heard: list[ports.News] = []
+    until(lambda: heard.extend(claims.news()) or len(heard) >= 2, 10, "all is heard")
+    assert heard == [later, ports.Ask(id="a", topic="t", partition=3, offset=9)]
+    assert controls.read(group.settings) == later
+    until(lambda: driver.listen(0.2) or driver.told.controls == later, 10, "the driver hears it too")
     claims.close()
     driver.close()

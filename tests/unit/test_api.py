@@ -178,4 +178,6 @@ def test_the_documentation_works_offline() -> None:
     ]:
         assert path.startswith("/"), path
         assert asked.get(path).status_code == 200
-    assert "/api/v1/schedules/{id}" in asked.get("/openapi.json").json()["paths"]
+    paths = asked.get("/openapi.json").json()["paths"]
+    parameters = paths["/api/v1/schedules/{id}"]["delete"]["parameters"]
+    assert {each["name"] for each in parameters} >= {"id", "topic", "partition", "timeout"}

@@ -46,7 +46,7 @@ def expected(case: dict[str, Any], format_name: str) -> None:
         assert outdated == (wanted["kind"] == "outdated")
     if wanted["kind"] == "schedule":
         assert isinstance(said, words.Word)
-        due, target, key, partition, value, out, _, _ = said.schedule
+        due, target, key, partition, value, out, *_ = said.schedule
         meant = wanted["target"]
         assert due == wanted["due_ms"]
         assert (target, None if partition < 0 else partition) == (meant["topic"], meant["partition"])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from almanac import ports, runner, tail
+from almanac.book import fired
 from almanac.keeper import Keeper
 from almanac.settings import Settings
 
@@ -19,6 +20,7 @@ def keeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Keeper:
     made = Keeper(settings, nothing, nothing, {}, [], 1, threading.Event(), lambda text: None)
     monkeypatch.setattr(made, "_unfinished", False)
     monkeypatch.setattr(tail, "beginnings", lambda admin, sources: {})
+    monkeypatch.setattr(fired.Fired, "open", lambda self: None)
     monkeypatch.setattr(tail, "ends", lambda admin, sources, isolation: {})
     return made
 

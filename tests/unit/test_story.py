@@ -50,3 +50,11 @@ def test_what_fired_was_not_cancelled_though_its_end_was_repeated() -> None:
     assert verdict == "schedules/0: fired; the schedule itself is no longer in the log"
     (verdict,) = verdicts(REPEAT, delivered(5))  # an earlier version
     assert "cancelled before" in verdict
+
+
+def test_a_copy_that_was_written_ahead_of_time_does_not_read_as_early() -> None:
+    teller = story.Teller(Settings(), b"a", UTC, {TOPIC: TOPIC_ID})
+    for record in (said(0, b"x", SCHEDULE), said(5, None, words.acknowledgement(0, TOPIC_ID)), delivered(0)):
+        teller.hear(record)
+    at = {event.what: event.at for event in teller.story(NOW).events}
+    assert at["delivered"] == at["acknowledged"] == 1_893_456_000_005

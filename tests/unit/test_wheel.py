@@ -35,6 +35,7 @@ def test_target_history_and_tombstone() -> None:
     assert dict(history.headers)["almanac-source"] == b"schedules/0/%d" % offset
     assert (tombstone.key, tombstone.value) == (b"a", None)
     assert dict(tombstone.headers)["almanac-acks"] == b"%d" % offset
+    assert "almanac-reason" not in dict(tombstone.headers)
 
 
 def test_the_last_word_wins_and_a_cancel_cancels() -> None:
@@ -173,6 +174,7 @@ def test_outdated_is_a_word_that_ends_in_the_dead_letters() -> None:
     wheel.run_for(70_000)
     assert rig.kafka.fired() == []
     assert dict(rig.kafka.read("dead-letters")[0].headers)["almanac-reason"] == b"outdated"
+    assert dict(rig.kafka.read(TOPIC)[-1].headers)["almanac-reason"] == b"outdated", "its tombstone says so too"
     assert len(rig.kafka.read("dead-letters")) == 1
 
 

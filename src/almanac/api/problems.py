@@ -84,7 +84,8 @@ def _invalid(_: Request, error: Exception) -> Response:
 def _wrong(error: Any) -> dict[str, Any]:
     # where it was (query, body, path) comes first; in a union the member's name stands between
     place = [str(part) for part in error["loc"][1:]] or [str(error["loc"][0])]
-    found: dict[str, Any] = {"field": ".".join(place), "allowed": _allowed(error)}
+    named = place[0] if place[0] in _HIDDEN else ".".join(place)
+    found: dict[str, Any] = {"field": named, "allowed": _allowed(error)}
     given = error.get("input")
     if place[0] not in _HIDDEN and isinstance(given, str | int | float | bool):
         found["value"] = str(given)[:200]

@@ -9,7 +9,7 @@ import threading
 from typing import Annotated, Any
 from urllib.parse import unquote_to_bytes
 
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 
 from almanac import desk
 from almanac.api import forms, problems
@@ -31,14 +31,14 @@ def _who(request: Request, x_almanac_user: Annotated[str | None, Header()] = Non
     return f"api {host}" + (f" ({name})" if name else "")
 
 
-def _id(request: Request) -> bytes:
-    """The id as it stands in the path, byte by byte."""
+def _id(request: Request, id: Annotated[str, Path(description="the schedule's id")]) -> bytes:
+    """The id as it stands in the path, byte by byte; `id` is text, in which what is no UTF-8 is lost."""
     raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
     raw = raw.partition(b"?")[0].partition(b"/api/v1/")[2].partition(b"/")[2]
-    id = unquote_to_bytes(raw.removesuffix(b"/fire") if request.method == "POST" else raw)
-    if not id:
-        raise desk.Refused("id", "", "must not be empty")
-    return id
+    whole = unquote_to_bytes(raw.removesuffix(b"/fire") if request.method == "POST" else raw)
+    if not whole:
+        raise desk.Refused("id", id, "must not be empty")
+    return whole
 
 
 At = Annotated[desk.Desk, Depends(_desk)]

@@ -24,7 +24,8 @@ Sort = Literal["due", "-due", "id"]
 By = Literal["hour", "day"]
 LENGTH: dict[By, int] = {"hour": 3_600_000, "day": 86_400_000}  # ms
 
-_LIGHT = "topic, partition, key, version, due, timestamp, target"
+_SLIM = "topic, partition, key, version, due"
+_LIGHT = f"{_SLIM}, timestamp, target"
 FIRED = "fired"  # the outcome of what was delivered; any other is the reason of its dead letter
 
 
@@ -107,7 +108,7 @@ class Book(read.Reader):
 
     def find(self, schedule_id: bytes) -> list[read.Pending]:
         """The pending schedules of that id: one at most in each partition of each topic."""
-        rows = self._rows(f"SELECT {_LIGHT} FROM book WHERE pending AND key = {_literal(schedule_id)}")
+        rows = self._rows(f"SELECT {_SLIM} FROM book WHERE pending AND key = {_literal(schedule_id)}")
         return self._with_payloads([_light(row) for row in rows]) if rows else []
 
     def search(
@@ -146,7 +147,8 @@ class Book(read.Reader):
             span = [f"(wake >= {least} OR wake = -1) AND due >= {least}"] if least is not None else []
             span += [f"wake < {most} AND due < {most}"] if most is not None else []
             return self._rows(
-                f"SELECT {_LIGHT} FROM book WHERE {' AND '.join(wanted + span)} ORDER BY {ordered} LIMIT {limit}"
+                f"SELECT {_SLIM if payloads else _LIGHT} FROM book "
+                f"WHERE {' AND '.join(wanted + span)} ORDER BY {ordered} LIMIT {limit}"
             )
 
         files = [] if sort == "id" else self._files
@@ -162,9 +164,7 @@ class Book(read.Reader):
         """In a second question: to read a million payloads takes longer than all the rest."""
         dues, versions = [row.due for row in rows], ", ".join(sorted({str(row.version) for row in rows}))
         least, most = min(dues), max(dues)
-        asked = (
-            f"SELECT topic, partition, key, version, value, headers FROM {{}} WHERE pending AND version IN ({versions})"
-        )
+        asked = f"SELECT {_LIGHT}, value, headers FROM {{}} WHERE pending AND version IN ({versions})"
         # Straight from the files where these can be reached: a table with deletion vectors is read as a whole, of a
         # file only what is wanted. Rows of a file may be gone from the table, but these are known not to be, and a
         # version never changes its payload.
@@ -353,8 +353,10 @@ def _by_place(rows: list[dict[str, Any]]) -> dict[tuple[Any, ...], dict[str, Any
 
 
 def _light(row: dict[str, Any]) -> read.Pending:
-    return read.Pending(id=row.pop("key"), value=None, headers=[], **row)
+    missing: dict[str, Any] = {"timestamp": 0, "target": "", "value": None, "headers": []}
+    return read.Pending(id=row.pop("key"), **(missing | row))
 
 
 def _filled(row: read.Pending, payload: dict[str, Any]) -> read.Pending:
-    return dataclasses.replace(row, value=payload["value"], headers=read.pairs(payload["headers"]))
+    rest = {name: payload[name] for name in ("timestamp", "target", "value")}
+    return dataclasses.replace(row, headers=read.pairs(payload["headers"]), **rest)

@@ -20,6 +20,7 @@ _ENGINE = (
     "page_length",
     "book_location",
     "metrics_http_addr",
+    "server_addr",
     "log_json",
     "spark_ui",
 )

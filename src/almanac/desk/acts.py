@@ -26,7 +26,7 @@ from almanac.desk import records
 from almanac.desk.pen import Pen
 from almanac.desk.refusals import Ambiguous, Exists, NotFound, Refused
 from almanac.desk.shapes import Answer, Change, Firing, New, Outcome, Row
-from almanac.desk.sight import Sight
+from almanac.desk.sight import Sight, View
 from almanac.live import Watch
 from almanac.settings import Settings
 
@@ -79,8 +79,9 @@ class Acts:
     def fire_now(self, id: bytes, who: str, topic: str | None, partition: int | None, timeout: float) -> Firing:
         """See Desk."""
         end = time.monotonic() + timeout
-        with self._audit.act("fire now", who, id=id) as told, self._sight.live.watch(self._sight.keys(id)) as watch:
-            row = self._one(id, topic, partition)
+        view = self._sight.look()
+        with self._audit.act("fire now", who, id=id) as told, self._sight.live.watch(view.keys(id)) as watch:
+            row = self._one(id, topic, partition, view)
             written = self._revise(row, Change(due=int(time.time() * 1000)), told)
             source = (row.topic, row.partition)
             watch.until(lambda: watch.acknowledged(source, written.version) is not None, end - time.monotonic())
@@ -96,13 +97,15 @@ class Acts:
 
     # Small steps
 
-    def pending(self, id: bytes, topic: str | None = None, partition: int | None = None) -> list[read.Pending]:
+    def pending(
+        self, id: bytes, topic: str | None = None, partition: int | None = None, view: View | None = None
+    ) -> list[read.Pending]:
         """What is pending under the id, there."""
-        found = self._sight.find(id)
+        found = self._sight.find(id, view)
         return [row for row in found if topic in (None, row.topic) and partition in (None, row.partition)]
 
-    def _one(self, id: bytes, topic: str | None, partition: int | None) -> read.Pending:
-        rows = self.pending(id, topic, partition)
+    def _one(self, id: bytes, topic: str | None, partition: int | None, view: View | None = None) -> read.Pending:
+        rows = self.pending(id, topic, partition, view)
         if not rows:
             raise NotFound("id", _text(id), "nothing is pending under it; it may have fired or been cancelled")
         if len(rows) > 1:
@@ -144,8 +147,9 @@ class Acts:
         return self._sight.row(written)
 
     def _cancel(self, id: bytes, topic: str | None, partition: int | None, end: float) -> Outcome:
-        with self._sight.live.watch(self._sight.keys(id)) as watch:
-            rows = self.pending(id, topic, partition)  # 1
+        view = self._sight.look()
+        with self._sight.live.watch(view.keys(id)) as watch:
+            rows = self.pending(id, topic, partition, view)  # 1
             if len(rows) > 1:
                 raise _ambiguous(rows)
             if not rows:

@@ -32,6 +32,10 @@ class View:
     starts: dict[Source, int]
     front: Front | None
 
+    def keys(self, id: bytes) -> list[Key]:
+        """Wherever the id may be; for a watch."""
+        return [(*source, id) for source in self.starts]
+
     def news(self, key: Key, word: words.Word) -> bool:
         """Whether the tail alone has this word: the book ends before it."""
         return word.version >= self.starts.get(key[:2], 0)
@@ -78,7 +82,7 @@ class Sight:
 
     def high(self, source: Source) -> dict[Source, int]:
         """Where the partition ends now, open transactions included."""
-        return scan.bounds(self._admin, [source])[1]
+        return scan.highs(self._admin, [source])
 
     def _current(self) -> View:
         try:
@@ -110,13 +114,9 @@ class Sight:
 
     # What is pending
 
-    def keys(self, id: bytes) -> list[Key]:
-        """Wherever the id may be; for a watch. The tail is read from here on."""
-        return [(*source, id) for source in self.look().starts]
-
-    def find(self, id: bytes) -> list[read.Pending]:
-        """All that is pending under the id, as it was written."""
-        view = self.look()
+    def find(self, id: bytes, seen: View | None = None) -> list[read.Pending]:
+        """All that is pending under the id, as it was written; by a view that was taken before, if there is one."""
+        view = self.look() if seen is None else seen
         found = view.book.find(id) if view.book is not None else []
         with self.live.held() as heard:
             rows = [row for row in found if not _over(heard, row)]

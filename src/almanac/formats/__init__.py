@@ -36,6 +36,7 @@ class Schedule(NamedTuple):
     headers: Headers
     grace: int | None  # ms that due may lie before the record's timestamp; None: the format knows no outdated ones
     hashed: int | None = None  # the partition is this modulo the target's number of partitions
+    form: "Format | None" = None  # whose program expects headers of its own on the tombstone
 
 
 class Format(Protocol):

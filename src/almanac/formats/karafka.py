@@ -42,7 +42,7 @@ class Karafka:
             ("schedule_source_key", record.key),
         ]
         hashed = None if partition >= 0 or by is None else binascii.crc32(by)
-        return formats.Schedule(due, target, named.get(KEY), partition, record.value, out, None, hashed)
+        return formats.Schedule(due, target, named.get(KEY), partition, record.value, out, None, hashed, self)
 
     def speaks(self, record: Record) -> bool:
         """See formats.Format."""

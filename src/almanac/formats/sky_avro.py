@@ -33,7 +33,7 @@ class SkyAvro:
         headers: Headers = [(formats.header_name(name), value) for name, value in said.get("headers", {}).items()]
         due = formats.due_ms(said["time"], "field time")
         target = formats.target(said["topic"].encode(), "field topic")
-        return formats.Schedule(due, target, said["key"], -1, said["value"], headers, None)
+        return formats.Schedule(due, target, said["key"], -1, said["value"], headers, None, form=self)
 
     def speaks(self, record: Record) -> bool:
         """See formats.Format."""

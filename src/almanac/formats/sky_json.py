@@ -33,7 +33,7 @@ class SkyJson:
         return formats.Schedule(
             formats.due_ms(time, "field time"), formats.target(topic.encode(errors="surrogatepass"), "field topic"),
             _bytes(said.get("key"), "field key"), -1, None if value is None else _bytes(value, "field value"),
-            headers, None,
+            headers, None, form=self,
         )  # fmt: skip
 
     def speaks(self, record: Record) -> bool:
