@@ -5,11 +5,14 @@ from __future__ import annotations
 from datetime import UTC
 from zoneinfo import ZoneInfo
 
+import desks
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from almanac import desk, errors
+from almanac import desk, errors, server
+from almanac.settings import Address, Settings
 from almanac.ui import charts, creation, payloads, timeline, times
 
 PARIS = ZoneInfo("Europe/Paris")
@@ -122,3 +125,14 @@ def test_what_is_typed_as_headers() -> None:
     for text in ("a", ": x"):
         with pytest.raises(ValueError, match="name: value"):
             creation.read_headers(text)
+
+
+def test_one_process_may_serve_it_again() -> None:
+    for _ in range(2):
+        settings = Settings(server_addr="127.0.0.1:0")
+        serving = server.Server(settings, desks.Fake(settings), Address("127.0.0.1", 0)).start()
+        try:
+            assert httpx.get(f"{serving.url}/ui/fired").status_code == 200
+            assert httpx.get(f"{serving.url}/none-such").headers["content-type"] == "application/problem+json"
+        finally:
+            serving.close()

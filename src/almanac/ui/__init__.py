@@ -97,6 +97,9 @@ class _Ours(Mount):
 def mount(app: FastAPI, at: desk.Desk, settings: Settings) -> None:
     """Puts the page onto the app; what was put there before it comes first."""
     site.open_on(at, settings)
+    # NiceGUI's own app is one for the whole process, and adds its middleware each time: a second server begins anew.
+    core.app.user_middleware.clear()
+    core.app.middleware_stack = None
     ui.run_with(
         app,
         title="Almanac",

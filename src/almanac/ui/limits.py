@@ -114,7 +114,7 @@ class _Page:
             tags.table("Paused targets", (Column("Paused target"), Column("", "al-plain")), rows)
         else:
             tags.tag("p", "No target is paused by name.", "al-lead")
-        with tags.tag("form", classes="al-form") as form:
+        with tags.tag("form", classes="al-form", novalidate=True) as form:
             target = tags.Field("Target topic", hint="Its schedules wait; all others fire.", classes="al-all")
             with tags.tag("div", classes="al-all al-actions"):
                 self._viewer.guard(tags.button("Pause this target", icon="pause", kind="submit"))
@@ -151,7 +151,7 @@ class _Page:
             tags.table("Caps in force", columns, rows)
         else:
             tags.tag("p", "Nothing is capped.", "al-lead")
-        with tags.tag("form", classes="al-form") as form:
+        with tags.tag("form", classes="al-form", novalidate=True) as form:
             of = tags.Field("Target topic", hint="Empty: of what was missed, for all targets.")
             most = tags.Field("At most, a second", kind="number", hint="A whole number.", min="1", inputmode="numeric")
             with tags.tag("div", classes="al-all al-actions"):
