@@ -1,4 +1,4 @@
-"""Dashboard and alerts: well-formed, and what they speak of exists. A running scheduler is asked in test_metrics.py."""
+"""Dashboard and alerts: well-formed, and what they speak of exists. A running scheduler is asked in tests/integration/test_tools.py."""
 
 import re
 
