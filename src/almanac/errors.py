@@ -6,7 +6,7 @@
     ├── UsageError                2   a command or a call that cannot work as it is written
     │   ├── SettingsError         2   one or more settings are wrong
     │   └── TimeRefused           2   a point in time that is not understood, or does not exist
-    ├── AddressTaken              4   somebody else listens where it should be served
+    ├── AddressTaken              4   somebody else listens where metrics or the REST interface should be served
     ├── Unreachable               7   Kafka does not answer a command that needs it at once
     └── BrokerError               1   the embedded Kafka
         ├── PortTaken             4   somebody else listens where it should

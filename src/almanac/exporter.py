@@ -13,7 +13,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from almanac import errors
-from almanac.settings import Address, Settings
+from almanac.settings import Address
 
 log = logging.getLogger("almanac.exporter")
 
@@ -80,11 +80,6 @@ class _Handler(WSGIRequestHandler):
         log.debug(format, *args)
 
 
-def serve(settings: Settings, registry: CollectorRegistry) -> Exporter | None:
-    """Serves them as the settings say; None if they say not to."""
-    return None if settings.metrics_address is None else Exporter(settings.metrics_address, registry)
-
-
 def _bound(address: Address) -> _Server:
     host = address.host or ("::" if socket.has_dualstack_ipv6() else "0.0.0.0")
     given = f"METRICS_HTTP_ADDR={f'[{address.host}]' if ':' in address.host else address.host}:{address.port}"
@@ -94,7 +89,7 @@ def _bound(address: Address) -> _Server:
         server: _Server = kind((host, address.port), _Handler)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise errors.PortTaken(
+            raise errors.AddressTaken(
                 f"{given}: somebody listens on port {address.port} already, maybe another scheduler on this machine. "
                 "Give this one another METRICS_HTTP_ADDR, such as 127.0.0.1:8011, or an empty one for no metrics"
             ) from None

@@ -18,7 +18,7 @@ import psutil
 from rich.console import Console
 from rich.live import Live
 
-from almanac import board, broker, desk, errors, exporter, metrics, server
+from almanac import board, broker, desk, doors, errors, exporter, metrics, server
 from almanac.runner import Runner
 from almanac.settings import Settings
 
@@ -52,9 +52,9 @@ def run(settings: Settings) -> None:
 
 
 def _serve(runner: Runner, stop: threading.Event, check: Callable[[], None], spark_log: Path | None) -> None:
-    served = exporter.serve(runner.settings, metrics.registry(runner))  # a port that is taken is told at once
-    if served is not None:
-        _say(f"Metrics: {served.url}")
+    opened = doors.Doors(_say)
+    if (metrics_at := runner.settings.metrics_address) is not None:
+        opened.open("Metrics", lambda: exporter.Exporter(metrics_at, metrics.registry(runner)))
     errors_to = _Diversion(spark_log)
     starting = threading.Thread(target=_start, args=(runner, stop, errors_to), daemon=True)
     try:
@@ -63,14 +63,13 @@ def _serve(runner: Runner, stop: threading.Event, check: Callable[[], None], spa
             starting.join(0.1)
             check()
         if not stop.is_set():
-            with _open_to_people(runner):
+            with _open_to_people(runner, opened):
                 _watch(runner, stop, check)
     finally:
         errors_to.end()  # what is said from here on, people must see
         _say("Stopping")
         _not_longer_than(STOP_SECONDS, sys.exc_info()[1] or runner.failure)
-        if served is not None:
-            served.close()
+        opened.close()
         runner.close()
         _say("Stopped")
     if runner.failure is not None:
@@ -78,20 +77,20 @@ def _serve(runner: Runner, stop: threading.Event, check: Callable[[], None], spa
 
 
 @contextmanager
-def _open_to_people(runner: Runner) -> Iterator[None]:
+def _open_to_people(runner: Runner, opened: doors.Doors) -> Iterator[None]:
     """The REST interface and the page, while the wheels turn."""
     settings = runner.settings
-    if settings.server_address is None or settings.shadow:  # a shadow changes nothing, and has nothing of its own
+    address = settings.server_address
+    if address is None or settings.shadow:  # a shadow changes nothing, and has nothing of its own
         yield
         return
     with desk.Desk(settings, runner) as at:
-        serving = server.Server(settings, at, settings.server_address).start()
-        _say(f"Serving: {serving.url}")
+        opened.open("Serving", lambda: server.Server(settings, at, address).start())
         threading.Thread(target=_connect, args=(at,), daemon=True).start()
         try:
             yield
         finally:
-            serving.close()
+            opened.close()
 
 
 def _connect(at: desk.Desk) -> None:

@@ -23,7 +23,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import psutil
@@ -273,6 +273,7 @@ class Ownership:
         self._predecessors: dict[int, tuple[int, str]] = {}  # time and state of their last report
         self.told = controls.Kept()  # what people tell the wheels
         self.replaced_by: str | None = None
+        self.each_report: Callable[[int | str, dict[str, Any]], None] = lambda work, status: None  # told as it comes
 
     def look(self, partitions: int) -> None:
         """Begins to read, from a little before the end: a predecessor's last report tells whether it is alive."""
@@ -325,8 +326,11 @@ class Ownership:
                 self.replaced_by = value.get("who", "?")
             elif key == "status" and claim is not None and value.get("owner") == claim:
                 self.statuses[shard] = {**value, "reported": timestamp}
+                self.each_report(shard, value)
             elif key.endswith("-status") and claim is not None and value.get("owner") == claim:
-                self.duties[key.removesuffix("-status")] = {**value, "reported": timestamp}
+                duty = key.removesuffix("-status")
+                self.duties[duty] = {**value, "reported": timestamp}
+                self.each_report(duty, value)
             elif key == "status":
                 self._predecessors[shard] = (timestamp, value.get("state", "?"))
             elif (told := controls.heard(shard, offset, key, value)) is not None:

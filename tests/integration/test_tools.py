@@ -5,12 +5,8 @@ import json
 import os
 import re
 import signal
-import socket
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import deployed
@@ -172,18 +168,6 @@ def test_a_wheel_that_is_started_again_goes_on_counting(group: Group, scheduler:
     until(lambda: events(scheduler)["triggered"] > seen[0], 30, "it fires, and what it fired before is still counted")
     assert seen == sorted(seen)
     scheduler.up()
-
-
-def test_a_port_that_is_taken_is_told(environment: dict[str, str], tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        place = f"127.0.0.1:{taken.getsockname()[1]}"
-        ended = subprocess.run(
-            [sys.executable, "-m", "almanac", "run"], env={**environment, "METRICS_HTTP_ADDR": place}, cwd=tmp_path,
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-    assert ended.returncode == 4
-    assert f"almanac: METRICS_HTTP_ADDR={place}: somebody listens on port" in ended.stderr
-    assert "Spark" not in ended.stdout, "at once, not after Spark was started"
 
 
 # Commands
