@@ -1,4 +1,4 @@
-"""Dashboard and alerts: well-formed, and what they speak of exists. A running scheduler is asked in tests/integration/test_tools.py."""
+"""Dashboard and alerts: well-formed, and what they speak of exists. (A running scheduler: integration/test_tools.)"""
 
 import re
 
