@@ -282,8 +282,8 @@ def _spoken(
     if seen.total <= FEW:
         few = functions.broadcast(gone.selectExpr("topic", "partition", "version AS says"))
         heard = heard.join(few, ["topic", "partition", "says"], "left_semi")
-    # No filter on what is said (see `_tombstones`), not even one that Spark adds, as for a null in a join. Only words have a
-    # version.
+    # No filter on what is said (see `_tombstones`), not even one that Spark adds, as for a null in a join.
+    # Only words have a version.
     return fold.say(heard.drop("names", "contents", "says"), decoder, topic_ids).selectExpr(
         "topic", "partition", "coalesce(key, X'') AS id", "coalesce(version, -1L) AS version", "due", "target"
     )
