@@ -137,8 +137,9 @@ class Fired:
         """
         for attempt in range(1, table.ATTEMPTS + 1):
             marks = self.marks()
-            gone = self._gone(records, marks.of(topic_ids), ends, topic_ids).persist()
+            heard = _tombstones(records, topic_ids).persist()
             try:
+                gone = heard.where(self._fresh(marks.of(topic_ids), ends)).drop("offset")
                 seen = _Seen.of(gone)
                 if not seen.total:
                     return 0  # the marks stay: there is nothing to be taken twice
@@ -146,39 +147,14 @@ class Fired:
                 if self._append(told, marks.moved(ends, topic_ids)):
                     return seen.total
             finally:
-                gone.unpersist()
+                heard.unpersist()
             log.info("another writer was faster on what fired, attempt %d", attempt)
         raise RuntimeError(f"what fired could not be written: others were faster {table.ATTEMPTS} times")
 
-    def _gone(
-        self,
-        records: DataFrame,
-        marks: fold.Offsets,
-        ends: fold.Offsets,
-        topic_ids: Mapping[str, str],
-    ) -> DataFrame:
-        """Our tombstones (kind T of `words`), by a cheap question of their own: nothing else is decoded for it.
-
-        Not `fold.say` and a filter on what it says: Spark would put the whole of it into the filter, and that into one
-        method too large for Java.
-        """
-        null = table.heard(records).where(
-            f"value IS NULL AND array_contains(headers.key, '{words.ACKS}') "
-            f"AND offset >= {fold.by_partition(marks, 0)} AND offset < {fold.by_partition(ends, 0)}"
-        )
+    def _fresh(self, marks: fold.Offsets, ends: fold.Offsets) -> str:
         oldest = int(time.time() * 1000) - self._days * DAY if self._days >= 0 else 0
-        named = null.selectExpr("*", "headers.key AS names", "headers.value AS contents")
-        said = named.where(
-            f"timestamp >= {oldest} AND NOT contains(array_join(names, ' '), '\ufffd') "
-            f"AND coalesce({decoders.header(words.TOPIC_ID)} = CAST({fold.by_topic(topic_ids)} AS BINARY), true)"
-        ).selectExpr(
-            "topic", "partition", "coalesce(key, X'') AS id", "offset", "timestamp AS fired_at",
-            f"{decoders.text(words.ACKS)} AS acks", f"{decoders.text(words.REASON)} AS reason",
-        )  # fmt: skip
-        numbered = said.selectExpr("*", f"{decoders.number('acks', 18)} AS number").where("number IS NOT NULL")
-        return numbered.selectExpr(
-            "topic", "partition", "id", "least(number, offset) AS version", "fired_at", "reason"
-        )  # fmt: skip
+        within = f"offset >= {fold.by_partition(marks, 0)} AND offset < {fold.by_partition(ends, 0)}"
+        return f"{within} AND fired_at >= {oldest}"
 
     def _told(
         self,
@@ -272,6 +248,27 @@ class _Seen(NamedTuple):
         )
 
 
+def _tombstones(records: DataFrame, topic_ids: Mapping[str, str]) -> DataFrame:
+    """Our tombstones (kind T of `words`), by a cheap question of their own: nothing else is decoded for it.
+
+    The same words for every batch, so that Spark compiles it once. And not `fold.say` with a filter on what it says:
+    Spark would put the whole of it into the filter, and that into one method too large for Java.
+    """
+    null = table.heard(records).where(f"value IS NULL AND array_contains(headers.key, '{words.ACKS}')")
+    named = null.selectExpr("*", "headers.key AS names", "headers.value AS contents")
+    said = named.where(
+        "NOT contains(array_join(names, ' '), '\ufffd') "
+        f"AND coalesce({decoders.header(words.TOPIC_ID)} = CAST({fold.by_topic(topic_ids)} AS BINARY), true)"
+    ).selectExpr(
+        "topic", "partition", "coalesce(key, X'') AS id", "offset", "timestamp AS fired_at",
+        f"{decoders.text(words.ACKS)} AS acks", f"{decoders.text(words.REASON)} AS reason",
+    )  # fmt: skip
+    numbered = said.selectExpr("*", f"{decoders.number('acks', 18)} AS number").where("number IS NOT NULL")
+    return numbered.selectExpr(
+        "topic", "partition", "id", "offset", "least(number, offset) AS version", "fired_at", "reason"
+    )  # fmt: skip
+
+
 def _spoken(
     records: DataFrame, gone: DataFrame, seen: _Seen, decoder: decoders.Decoder, topic_ids: Mapping[str, str]
 ) -> DataFrame:
@@ -285,8 +282,8 @@ def _spoken(
     if seen.total <= FEW:
         few = functions.broadcast(gone.selectExpr("topic", "partition", "version AS says"))
         heard = heard.join(few, ["topic", "partition", "says"], "left_semi")
-    # No filter on what is said (see `_gone`), not even one that Spark adds, as for a null in a join. Only words have a
-    # version.
+    # No filter on what is said (see `_tombstones`), not even one that Spark adds, as for a null in a join.
+    # Only words have a version.
     return fold.say(heard.drop("names", "contents", "says"), decoder, topic_ids).selectExpr(
         "topic", "partition", "coalesce(key, X'') AS id", "coalesce(version, -1L) AS version", "due", "target"
     )
