@@ -239,13 +239,20 @@ def write_book(
     header = pa.struct([("name", pa.string()), ("value", pa.binary())])
     schema = pa.schema(
         [("topic", pa.string()), ("partition", pa.int32()), ("key", pa.binary()), ("slot", pa.int64())]
-        + [(name, pa.int64()) for name in ("version", "kill", "due", "timestamp", "last_offset")]
+        + [(name, pa.int64()) for name in ("version", "kill", "due", "wake", "timestamp", "last_offset")]
         + [("value", pa.binary()), ("target", pa.string()), ("pending", pa.bool_()), ("headers", pa.list_(header))]
         + [("topic_id", pa.string())]
     )
     words = [
         {"topic": row["topic"], "partition": row["partition"], "key": row["id"].encode(), "slot": -1, "pending": True}
-        | {"version": row["offset"], "due": row["due_ms"], "timestamp": 0, "target": "mails", "value": b"from the book"}
+        | {
+            "version": row["offset"],
+            "due": row["due_ms"],
+            "wake": row["due_ms"],
+            "timestamp": 0,
+            "target": "mails",
+            "value": b"from the book",
+        }
         for row in rows
     ]
     places = [
