@@ -136,6 +136,7 @@ def test_of_two_writers_one_begins_again(book: table.Book, gone: fired.Fired, mo
     assert [row.id for row in rows(book)] == [b"a", b"b"]
 
 
+@pytest.mark.long
 def test_retention_and_tidying(book: table.Book, gone: fired.Fired) -> None:
     for day in range(3):
         late = ack(2 * day + 1, b"%d" % day, 2 * day)
@@ -147,6 +148,7 @@ def test_retention_and_tidying(book: table.Book, gone: fired.Fired) -> None:
     assert hear(recent, book, [ack(6, b"x", 0)]) == 0, "older than its retention already"
 
 
+@pytest.mark.long
 def test_a_damaged_table_is_set_aside(book: table.Book, gone: fired.Fired) -> None:
     take(gone, book, [record(0, b"a", b"v", schedule()), ack(1, b"a", 0)])
     gone.open()

@@ -48,13 +48,20 @@ def picture(page: Page, place: Path) -> None:
     height = min(TALLEST, page.evaluate("document.documentElement.scrollHeight"))
     size = page.viewport_size or {"width": 1440, "height": 900}
     page.set_viewport_size({"width": size["width"], "height": height})
-    expect(page.locator("main")).to_be_visible()
+    expect(page.locator("main.al-main")).to_be_visible()
     page.screenshot(path=str(place))
     page.set_viewport_size(size)
 
 
-@pytest.mark.parametrize("phone", [False, True], ids=["1440", "390"])
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(
+    ("phone", "dark"),
+    [
+        pytest.param(False, False, id="1440-light"),
+        pytest.param(True, True, id="390-dark"),
+        pytest.param(False, True, id="1440-dark", marks=pytest.mark.long),
+        pytest.param(True, False, id="390-light", marks=pytest.mark.long),
+    ],
+)
 def test_every_page_is_tidy(tab: Open, desk: desks.Fake, pictures: Path | None, phone: bool, dark: bool) -> None:
     desk.pause(who="ada", target="calls")
     desk.cap_missed(2_000, who="ada")

@@ -14,6 +14,7 @@ from waiting import until
 
 from almanac.broker import Broker, ports
 
+pytestmark = pytest.mark.long  # every action on a stand-in: test_acts
 HOUR = 3_600_000
 
 
@@ -134,6 +135,7 @@ def test_everything_is_paused_and_capped_and_freed(page: Page, group: Group) -> 
     expect(page.get_by_role("table", name="The wheels")).to_contain_text("paused")
     go(page, "/ui/controls")
     confirm(page, "Resume everything", "Resume everything", "Nothing is paused")
+    go(page, "/ui/controls")  # not into a form that is just drawn again
     page.get_by_label("At most, a second").fill("700")
     confirm(page, "Set this cap", "Set the cap", "Missed schedules: at most 700 a second.")
     confirm(page, "Remove the cap of missed schedules", "Remove the cap", "nothing is capped")

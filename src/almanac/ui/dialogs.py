@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from weakref import WeakSet
 
-from nicegui import ui
+from nicegui import Client, ui
 
 from almanac import desk
 from almanac.ui import site, tags
@@ -26,6 +27,7 @@ class Answer:
 
 
 _FOCUS = "requestAnimationFrame(() => document.querySelector('{}')?.focus())"  # once it is drawn
+_asked: WeakSet[Client] = WeakSet()  # whose dialog is open
 Act = Callable[[], Awaitable[Answer | None]]  # None: something has to be mended first, and the fields say what
 
 
@@ -39,10 +41,15 @@ def ask(
     done: Callable[[], object] | None = None,
     wide: bool = False,
 ) -> None:
-    """Opens the dialog; `done` is called after an answer was read."""
+    """Opens the dialog, one at a time; `done` is called after an answer was read."""
     answered = busy = False
+    client = ui.context.client
+    if client in _asked:  # Enter was pressed again before the dialog had the focus
+        return
+    _asked.add(client)
 
     def closed() -> None:
+        _asked.discard(client)
         dialog.delete()
         if answered and done is not None:
             done()
