@@ -231,7 +231,7 @@ def test_a_schedule_that_is_not_pending(tab: Open) -> None:
 
 def test_what_fired_is_searched(tab: Open) -> None:
     page = tab("/ui/fired")
-    expect(page.get_by_role("heading", name="59 of them")).to_be_visible()
+    expect(page.get_by_role("heading", name="59 found")).to_be_visible()
     late = page.get_by_role("table", name="What fired").locator("tbody tr").nth(1)
     expect(late).to_contain_text("1.4 s")
     page.get_by_role("link", name="Next page").click()

@@ -82,7 +82,7 @@ def pending(
     options["grid"] = {**options["grid"], "bottom": 56}
     options["tooltip"] = {**options["tooltip"], "axisPointer": {"type": "shadow"}}
     labels = [label(start, step, tz) for start in starts]
-    lines = {":formatter": "(text) => text.replace(' ', '\\n')"}  # a day above its hour: room for more of them
+    lines = {"lineHeight": 15, ":formatter": "(text) => text.replace(' ', '\\n')"}  # a day above its hour
     options["xAxis"] = {"type": "category", "data": labels, **across, "axisLabel": {**across["axisLabel"], **lines}}
     options["yAxis"] = {**up, "minInterval": 1}
     options["dataZoom"] = [

@@ -40,7 +40,7 @@ async def page(viewer: frame.Viewer) -> None:
         total=not cursor,
     )
     found = await site.call(viewer.site.desk.fired, query)
-    with tags.sheet(f"{found.total:,} of them" if found.total is not None else "The newest first"):
+    with tags.sheet(f"{found.total:,} found" if found.total is not None else "The newest first"):
         if not found.rows:
             tags.empty("hourglass_empty", "Nothing has fired", "What fires appears here a few seconds later.")
             return
