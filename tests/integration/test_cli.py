@@ -61,7 +61,7 @@ def record(message: Any) -> Record:
 
 
 def test_a_schedule_is_a_record_that_the_format_reads(broker: Broker, environment: dict[str, str]) -> None:
-    arguments = ["--at", "2030-01-01 00:00:00.250", "--tz", "Europe/Paris", "--topic", "mails", "--key", "42"]
+    arguments = ["--at", "2030-01-01 00:00:00.250", "--tz", "Europe/Paris", "--topic", "never-made", "--key", "42"]
     more = ["--value", "hé", "--header", "a=b=c", "--header", "a=", "--id", "vid1"]
     result = run(app, ["schedule", *arguments, *more, "--json"], env=environment)
     assert result.exit_code == 0
@@ -71,9 +71,9 @@ def test_a_schedule_is_a_record_that_the_format_reads(broker: Broker, environmen
     found = written(broker, shown)
     read = etf1.Etf1(0).decode(found)
     assert found.key == b"vid1"
-    assert (read.due, read.target, read.key, read.value) == (1893452400250, "mails", b"42", "hé".encode())
+    assert (read.due, read.target, read.key, read.value) == (1893452400250, "never-made", b"42", "hé".encode())
     assert [header for header in found.headers if header[0] == "a"] == [("a", b"b=c"), ("a", b"")]
-    assert "mails does not exist yet" in result.stderr
+    assert "never-made does not exist yet" in result.stderr
 
 
 def test_whole_seconds_are_written_as_the_peer_does(

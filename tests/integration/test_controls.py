@@ -14,6 +14,7 @@ from almanac import asks, controls, shard
 from almanac.broker import Broker
 from almanac.controls import Controls
 
+pytestmark = pytest.mark.long  # pause and resume through the REST interface: test_api
 FREE = Controls(by="tests")
 
 

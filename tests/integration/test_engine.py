@@ -89,6 +89,7 @@ def test_payload_key_and_headers_arrive_byte_for_byte(group: Group, scheduler: S
     assert {copy.header("almanac-id") for copy in copies} == set(ids)
 
 
+@pytest.mark.long  # the wheel's own: unit/test_wheel_pages
 def test_due_from_at_once_to_a_hundred_years(group: Group, scheduler: Scheduler, target: Reading) -> None:
     since = now()
     for ahead in (0, 1, 50, 1_500):

@@ -95,6 +95,7 @@ def test_too_few_slots_are_refused(broker: Broker, tmp_path: Path, spark: SparkS
         Runner(group.settings, spark).start()
 
 
+@pytest.mark.long
 def test_partitions_that_are_added_are_read(group: Group, spark: SparkSession) -> None:
     with Runner(group.settings, spark) as runner:
         fire_one(group, b"before")
