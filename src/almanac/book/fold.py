@@ -19,10 +19,13 @@ from almanac.book import decoders
 Partition = tuple[str, int]
 Offsets = Mapping[Partition, int]
 
-# Which row of a key (or of a partition) it is: the book's `slot` column. 0 and above: the garbage at that offset.
-WORD, OFFSET = -1, -2
+# Which row of a key (of a partition, of the book) it is: the book's `slot` column. 0 and above: the garbage at that offset.
+WORD, OFFSET, BOOK = -1, -2, -3
 
 HEADERS = "array<struct<name:string,value:binary>>"
+
+# Spark compares numbers faster than keys. Fold and book sort by it first, and so need to bring rows together only once.
+HASH = "xxhash64(coalesce(key, X''), partition, slot)"
 
 FUTURE = "almanac: a record of the future"  # the error of a fold that meets one
 
@@ -137,30 +140,29 @@ def fold(said: DataFrame, complete: Offsets) -> DataFrame:
                               ELSE array({WORD}L) END) AS slot""",
     ).selectExpr(
         "topic", "partition", "slot", "offset", "kill", "version",
-        f"if(kind = 'H', raise_error('{FUTURE}'), kind) AS kind",
-        f"if(slot = {WORD}, coalesce(key, X''), key) AS key", "xxhash64(coalesce(key, X''), partition, slot) AS hash",
+        f"if(kind = 'H', raise_error('{FUTURE}'), kind) AS kind", "coalesce(key, X'') AS id", f"{HASH} AS hash",
         # of two records with one version (a schedule and its repeat) the first counts: it is the original
         f"""CASE WHEN {word} THEN named_struct('version', version, 'early', -offset)
                  WHEN slot <> {WORD} AND kind = 'G' THEN named_struct('version', offset, 'early', -offset)
             END AS rank""",
-        "struct(due, timestamp, value, headers, marked, target, reason) AS word",
+        "struct(key, due, timestamp, value, headers, marked, target, reason) AS word",
     )  # fmt: skip
     # The rows are too wide to be aggregated by hashing: Spark sorts them. Brought together first they are sorted once,
     # not before and after the exchange; and by a number first, which it compares without looking at the keys.
     rows.repartition("hash").createOrReplaceTempView("almanac_said")
     folded = rows.sparkSession.sql("""
-        SELECT topic, partition, key, slot,
+        SELECT hash, id, slot, partition, topic,
                max_by(word, rank) AS word,
                coalesce(max(rank).version, -1L) AS version,
                coalesce(max(kill), -1L) AS kill,
                max(offset) AS last_offset,
                max_by(struct(kind, version), offset) AS last
-        FROM almanac_said GROUP BY hash, key, slot, partition, topic""")
+        FROM almanac_said GROUP BY hash, id, slot, partition, topic""")
     # Where a lambda stands Spark does not compile: so it stands here, after the work.
     control = ", ".join(decoders.literal(name) for name in sorted(words.CONTROL))
     headers = f"if(word.marked, filter(word.headers, h -> h.key NOT IN ({control})), word.headers)"
     return folded.selectExpr(
-        "topic", "partition", "key", "slot", "version", "kill", "word.due", "word.timestamp", "word.value",
+        "hash", "id", "slot", "partition", "topic", f"if(slot = {WORD}, id, word.key) AS key", "version", "kill", "word.due", "word.timestamp", "word.value",
         f"CAST({headers} AS {HEADERS}) AS headers", "word.target", "last_offset", "last.kind AS last_kind",
         "last.version AS last_version", "word.reason",
     )  # fmt: skip

@@ -29,6 +29,7 @@ class Position(NamedTuple):
     complete: dict[fold.Partition, int]  # the last of these at which the log ended
     topic_ids: dict[str, str]
     since: dict[fold.Partition, int]  # epoch ms at which the book stood there
+    book: int  # which book it is: another number, another book
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,9 +81,11 @@ class Reader:
 
     def position(self) -> Position:
         """Up to where the book speaks."""
-        rows = self._rows(
-            f"SELECT topic, partition, version, last_offset, topic_id, timestamp FROM book WHERE slot = {fold.OFFSET}"
+        found = self._rows(
+            "SELECT slot, topic, partition, version, last_offset, topic_id, timestamp FROM book "
+            f"WHERE slot <= {fold.OFFSET}"
         )
+        rows = [row for row in found if row["slot"] == fold.OFFSET]
         places = [(row["topic"], row["partition"]) for row in rows]
         return Position(
             self.version,
@@ -90,6 +93,7 @@ class Reader:
             {place: row["last_offset"] for place, row in zip(places, rows, strict=True)},
             {row["topic"]: row["topic_id"] for row in rows},
             {place: row["timestamp"] for place, row in zip(places, rows, strict=True)},
+            next((row["version"] for row in found if row["slot"] == fold.BOOK), -1),
         )
 
     def offsets(self) -> dict[fold.Partition, int]:

@@ -45,6 +45,8 @@ ALWAYS: Mapping[str, str] = {
     "spark.databricks.delta.snapshotPartitions": "2",
     # a method of more bytecode is never compiled by the JVM: the fold took twice the time
     "spark.sql.codegen.hugeMethodLimit": "8000",
+    # what is together by its hash is together by hash and key: the book's join does not bring the news together again
+    "spark.sql.requireAllClusterKeysForCoPartition": "false",
     # small enough files that a page reads only what is due soon
     "spark.databricks.delta.optimize.maxFileSize": str(64 << 20),
     "spark.databricks.delta.optimize.minFileSize": str(32 << 20),

@@ -6,6 +6,7 @@ Identity of a row: topic, partition, key, slot.
     slot >=0  garbage at that offset that nobody has disposed of yet (rule 5); `reason` says what is wrong with it
     slot -2   the partition itself: `version` is the next offset to read, `timestamp` when that was so,
               `last_offset` the last of these at which the log ended there: the book is *complete* up to it
+    slot -3   the book itself: `version` is a number that changes when it is built anew or loses a topic
 
 `wake` is the horizon from which a page needs the row: the due time of a schedule; -1 for rows that every page brings to
 their wheel (adrift, garbage); null for all others. The table is clustered by it.
@@ -17,11 +18,17 @@ does it keep words that are over, as dead rows without their payload.
 """
 
 import logging
+import random
 import time
 from collections.abc import Mapping
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.functions import arrow_udf  # `pyspark.sql.functions` has it without a stub
 
 from almanac import errors
 from almanac.book import decoders, fold, places, read, trust
@@ -63,12 +70,14 @@ class Book:
         if self.exists():
             return
         kept = f"interval {self._kept_ms // 1000} seconds"
-        columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+        # Never without its own row: a batch that was cut from an earlier book must meet it (see `_replaced`).
+        _itself(self.spark).createOrReplaceTempView("almanac_itself")
         self.spark.sql(f"""
-            CREATE TABLE {self.table} ({columns}) USING delta CLUSTER BY (wake) TBLPROPERTIES (
+            CREATE TABLE {self.table} USING delta CLUSTER BY (wake) TBLPROPERTIES (
                 'almanac.schema' = '{trust.SCHEMA_VERSION}', 'delta.enableDeletionVectors' = 'true',
                 'delta.dataSkippingStatsColumns' = 'slot,wake,partition,version',
-                'delta.deletedFileRetentionDuration' = '{kept}', 'delta.logRetentionDuration' = '{kept}')""")
+                'delta.deletedFileRetentionDuration' = '{kept}', 'delta.logRetentionDuration' = '{kept}')
+            AS SELECT * FROM almanac_itself""")
 
     def drop(self) -> None:
         """Forgets everything: the book will be built again from the beginning of the log."""
@@ -107,7 +116,7 @@ class Book:
         """Takes the rows of topics out that are no schedules topics any more; coming back they start from scratch."""
         if {topic for topic, _ in self.offsets()} - set(topics):
             kept = ", ".join(decoders.literal(topic) for topic in topics)
-            self.spark.sql(f"DELETE FROM {self.table} WHERE topic NOT IN ({kept})")
+            self._replace(_itself(self.spark), f"slot = {fold.BOOK} OR topic NOT IN ({kept})")
 
     def take(
         self,
@@ -159,43 +168,63 @@ class Book:
         known, complete = position.offsets, position.complete
         folded = fold.fold(fold.say(heard(records).where(_unread(known, ends)), decoder, topic_ids), complete)
         rows = [
-            # `kill` carries the offset that the batch was cut by (see MERGE)
             (topic, partition, bytearray(), fold.OFFSET, max(end, known.get((topic, partition), 0)),
-             known.get((topic, partition), -1),
              end if whole and (topic, partition) not in halted else complete.get((topic, partition), -1),
              # a partition that halts does not stand where the log ends: it ages (see `trust`)
              position.since[topic, partition] if end == known.get((topic, partition)) == halted.get((topic, partition))
              else since_ms, topic_ids.get(topic))
             for (topic, partition), end in ends.items() if end >= known.get((topic, partition), 0)
         ]  # fmt: skip
-        offsets = records.sparkSession.createDataFrame(
-            rows,
-            "topic string, partition int, key binary, slot bigint, version bigint, kill bigint, last_offset bigint, "
-            "timestamp bigint, topic_id string",
+        offsets = _row_of(
+            records.sparkSession.createDataFrame(
+                rows,
+                "topic string, partition int, key binary, slot bigint, version bigint, last_offset bigint, "
+                "timestamp bigint, topic_id string",
+            ).coalesce(1)
         )
-        news = folded.selectExpr(
-            "*",
-            "CAST(NULL AS STRING) AS topic_id",
-            f"{str(whole).lower()} AND {fold.by_partition(halted, -1)} < 0 AS whole",
-        )
-        news = news.unionByName(offsets, allowMissingColumns=True)
+        news = folded.selectExpr("*", f"{str(whole).lower()} AND {fold.by_partition(halted, -1)} < 0 AS whole")
         if known:
-            self._merge(news)
+            moved = {(topic, partition): known.get((topic, partition), -1) for topic, partition, *_ in rows}
+            self._merge(news, offsets, position, moved)
         else:
-            self._fill(news)
+            self._fill(news, offsets)
         if whole and not halted and complete != known:
             # It was behind and is not any more: the dead rows have done their work.
             self.spark.sql(f"DELETE FROM {self.table} WHERE slot = {fold.WORD} AND NOT pending AND NOT adrift")
 
-    def _fill(self, news: DataFrame) -> None:
+    def _fill(self, news: DataFrame, offsets: DataFrame) -> None:
         """The first batch. It overwrites: whatever another writer did meanwhile, the table is one batch's truth."""
-        news.alias("n").where(_KEPT).selectExpr(
-            *(f"{expression} AS {name}" for name, expression in _INSERT.items())
-        ).write.format("delta").mode("overwrite").save(self.path)
+        rows = _rows(news).union(offsets.union(_itself(news.sparkSession)).coalesce(1))
+        rows.write.format("delta").mode("overwrite").save(self.path)
 
-    def _merge(self, news: DataFrame) -> None:
+    def _merge(self, news: DataFrame, offsets: DataFrame, position: read.Position, moved: fold.Offsets) -> None:
+        """Later ones: rows of the book that the news speak of go, theirs come, in one commit (rule 10).
+
+        It is a MERGE with one join, of everything but the payloads; Delta's own takes three, and all columns.
+        `moved`: the partitions whose offsets move, and where each was.
+        """
+        spark = news.sparkSession
         news.createOrReplaceTempView("almanac_news")
-        news.sparkSession.sql(MERGE.format(table=self.table))
+        # 1. The news beside the book's rows of the same keys. Kept: it is needed three times.
+        beside = spark.sql(BESIDE.format(table=self.table, version=position.version))
+        beside = beside.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
+        beside.createOrReplaceTempView("almanac_beside")
+        # 2. Which rows go. A word may stay although something was said of its key; few do.
+        sources = {each: number for number, each in enumerate(sorted(moved))}
+        known = beside.where("before IS NOT NULL").selectExpr(f"{_code(sources, 'before')} AS code", "stays").toArrow()
+        spark.udf.register("almanac_gone", _gone(spark, frozenset(known["code"].to_pylist())))
+        # 3. The rows that come. Of the book's payloads only those of words that stay are read.
+        rows = _rows(beside.where("NOT stays"))
+        if pc.any(known["stays"]).as_py():
+            staying = spark.sql(STAYING.format(table=self.table, version=position.version))
+            rows = rows.union(_rows(staying))
+        self._replace(rows.union(offsets), _replaced(position, moved, sources))
+
+    def _replace(self, rows: DataFrame, condition: str) -> None:
+        """The book's rows for which the condition holds go, these come, in one commit."""
+        # The condition is of what goes; without this Delta would demand it of what comes too.
+        rows.sparkSession.conf.set("spark.databricks.delta.replaceWhere.constraintCheck.enabled", "false")
+        rows.write.format("delta").mode("overwrite").option("replaceWhere", condition).save(self.path)
 
     # Upkeep, away from the firing path
 
@@ -223,92 +252,114 @@ def _unread(known: fold.Offsets, ends: fold.Offsets) -> str:
     return f"offset >= {fold.by_partition(known, 0)} AND offset < {fold.by_partition(ends, 0)}"
 
 
-# A row is pending, adrift (rule 4) or dead; n is the news, `version` and `kill` the combined ones. The last record of a
-# key is always the news': the batch was cut at the book's offsets.
+# A row is pending, adrift (rule 4) or dead. n is the news, with `version` and `kill` of news and book together. The last
+# record of a key is always the news': the batch was cut at the book's offsets.
 
-
-def _pending(version: str, kill: str) -> str:
-    return f"(n.slot = {fold.WORD} AND {version} > {kill})"
-
-
-def _adrift(version: str, kill: str) -> str:
-    return f"""(n.slot = {fold.WORD} AND CASE
-        WHEN n.last_kind = 'S' THEN n.value IS NULL -- the cleaner would take it for a tombstone (see `words.NULL`)
-        WHEN n.last_kind = 'C' THEN {version} > {kill} -- a peer's tombstone, which acknowledges an older version
-        WHEN n.last_kind NOT IN ('T', 'R', 'X', 'D') THEN false
-        WHEN {version} > {kill} THEN NOT (n.last_kind = 'R' AND n.last_version = {version})
-        ELSE n.last_kind = 'R' END)"""
-
-
-def _over(version: str, kill: str) -> str:
-    """Nothing is left to be said of this word."""
-    return f"""(n.slot = {fold.WORD} AND NOT {_pending(version, kill)} AND NOT {_adrift(version, kill)}
-        AND (n.whole OR {kill} = -1))"""
-
-
-def _kill(version: str, kill: str) -> str:
-    """A dead row whose last record is a repeat: what it repeats is over, even if nothing else is known of it."""
-    return f"CASE WHEN {version} <= {kill} AND n.last_kind = 'R' THEN greatest({kill}, n.last_version) ELSE {kill} END"
-
-
-def _wake(version: str, kill: str, due: str) -> str:
-    pending, adrift = _pending(version, kill), _adrift(version, kill)
-    return f"CASE WHEN {adrift} OR n.slot >= 0 THEN -1L WHEN {pending} THEN {due} END"
-
-
-_CONFLICT = "almanac: the offsets moved since the batch was cut"
-_FRESH = ("n.version", "n.kill")
-_BOTH = ("greatest(b.version, n.version)", "greatest(b.kill, n.kill)")
-
-# What a batch alone says, with no row in the book.
-_KEPT = f"""CASE WHEN n.slot = {fold.OFFSET} THEN true WHEN n.slot = {fold.WORD} THEN NOT {_over(*_FRESH)}
+_PENDING = f"(n.slot = {fold.WORD} AND n.version > n.kill)"
+_ADRIFT = f"""(n.slot = {fold.WORD} AND CASE
+    WHEN n.last_kind = 'S' THEN n.value IS NULL -- the cleaner would take it for a tombstone (see `words.NULL`)
+    WHEN n.last_kind = 'C' THEN n.version > n.kill -- a peer's tombstone, which acknowledges an older version
+    WHEN n.last_kind NOT IN ('T', 'R', 'X', 'D') THEN false
+    WHEN n.version > n.kill THEN NOT (n.last_kind = 'R' AND n.last_version = n.version)
+    ELSE n.last_kind = 'R' END)"""
+# Nothing is left to be said of a word that is over.
+_KEPT = f"""CASE WHEN n.slot = {fold.WORD} THEN {_PENDING} OR {_ADRIFT} OR NOT (n.whole OR n.kill = -1)
     ELSE n.last_kind = 'G' END"""
+_LIVE = f"(n.slot <> {fold.WORD} OR n.version > n.kill)"  # dead ones lose their payload
 _PAYLOAD = ("value", "headers", "target", "due", "timestamp")
 _DEAD = {"headers": f"ELSE CAST(array() AS {fold.HEADERS})"}  # a list is never null: readers need not ask
-_LIVE = f"(n.slot <> {fold.WORD} OR n.version > n.kill)"
-_INSERT: Mapping[str, str] = {
+_ROW: Mapping[str, str] = {
     **{name: f"n.{name}" for name in COLUMNS},
     **{name: f"CASE WHEN {_LIVE} THEN n.{name} {_DEAD.get(name, '')} END" for name in _PAYLOAD},
-    "version": f"""CASE WHEN n.slot = {fold.OFFSET} AND n.kill <> -1 THEN raise_error('{_CONFLICT}')
-        ELSE n.version END""",
-    "kill": f"CASE WHEN n.slot = {fold.WORD} THEN {_kill(*_FRESH)} ELSE -1L END",
-    "pending": _pending(*_FRESH),
-    "adrift": _adrift(*_FRESH),
-    "wake": _wake(*_FRESH, "n.due"),
+    # A dead row whose last record is a repeat: what it repeats is over, even if nothing else is known of it.
+    "kill": f"""CASE WHEN n.slot <> {fold.WORD} THEN -1L
+        WHEN n.version <= n.kill AND n.last_kind = 'R' THEN greatest(n.kill, n.last_version) ELSE n.kill END""",
+    "pending": _PENDING,
+    "adrift": _ADRIFT,
+    "wake": f"CASE WHEN {_ADRIFT} OR n.slot >= 0 THEN -1L WHEN {_PENDING} THEN n.due END",
+    "topic_id": "CAST(NULL AS STRING)",
 }
 
 
-def _update() -> dict[str, str]:
-    """A word's row: the batch's word if it is newer, else the old one stays; dead ones lose their payload."""
-    payload = {
-        name: f"""CASE WHEN {_pending(*_BOTH)} THEN CASE WHEN n.version > b.version THEN n.{name} ELSE b.{name} END
-            {_DEAD.get(name, "")} END"""
-        for name in _PAYLOAD
-    }
-    return {
-        "version": _BOTH[0], "kill": _kill(*_BOTH), "pending": _pending(*_BOTH), "adrift": _adrift(*_BOTH),
-        "wake": _wake(*_BOTH, "CASE WHEN n.version > b.version THEN n.due ELSE b.due END"),
-        "last_offset": "n.last_offset", "last_kind": "n.last_kind", **payload,
-    }  # fmt: skip
+def _rows(news: DataFrame) -> DataFrame:
+    """The rows of the book that the news make."""
+    return news.alias("n").where(_KEPT).selectExpr(*(f"{expression} AS {name}" for name, expression in _ROW.items()))
 
 
-def _assignments(columns: Mapping[str, str]) -> str:
-    return ", ".join(f"b.{name} = {expression}" for name, expression in columns.items())
+def _row_of(few: DataFrame) -> DataFrame:
+    """Rows that are no schedules, with the columns of the book that they lack."""
+    usual = {"kill": "-1L", "pending": "false", "adrift": "false"}
+    return few.selectExpr(
+        *(
+            f"CAST({name if name in few.columns else usual.get(name, 'NULL')} AS {kind}) AS {name}"
+            for name, kind in COLUMNS.items()
+        )
+    )
 
 
-# The statement that keeps the book (rule 10: words, garbage and offsets in one commit). A second writer that moved the
-# offsets after this batch was cut makes the whole statement fail; one that commits while it runs is Delta's to refuse.
-MERGE = f"""
-MERGE INTO {{table}} AS b USING almanac_news AS n
-ON b.topic = n.topic AND b.partition = n.partition AND b.slot = n.slot AND b.key <=> n.key
-WHEN MATCHED AND n.slot = {fold.OFFSET} THEN UPDATE SET
-    b.version = CASE WHEN b.version = n.kill THEN n.version ELSE raise_error('{_CONFLICT}') END,
-    b.timestamp = n.timestamp, b.last_offset = n.last_offset, b.topic_id = n.topic_id
-WHEN MATCHED AND n.slot >= 0 AND n.last_kind = 'D' THEN DELETE
-WHEN MATCHED AND {_over(*_BOTH)} THEN DELETE
-WHEN MATCHED AND n.slot = {fold.WORD} THEN UPDATE SET {_assignments(_update())}
-WHEN NOT MATCHED AND {_KEPT} THEN INSERT ({", ".join(_INSERT)}) VALUES ({", ".join(_INSERT.values())})
+def _itself(spark: SparkSession) -> DataFrame:
+    """The row of a book that is not what it was."""
+    return _row_of(
+        spark.createDataFrame([(fold.BOOK, random.getrandbits(62))], "slot bigint, version bigint").coalesce(1)
+    )
+
+
+# The hash first, as in the fold: then nothing of the news is brought together or sorted once more.
+BESIDE = f"""
+SELECT n.* EXCEPT (hash, id, version, kill),
+       greatest(n.version, b.version) AS version, greatest(n.kill, b.kill) AS kill,
+       if(n.slot = {fold.WORD}, b.last_offset, b.slot) AS before,
+       n.slot = {fold.WORD} AND coalesce(b.version >= n.version AND b.version > greatest(n.kill, b.kill), false) AS stays
+FROM almanac_news AS n LEFT JOIN (
+    SELECT {fold.HASH} AS hash, coalesce(key, X'') AS id, slot, partition, topic, version, kill, last_offset
+    FROM {{table}} VERSION AS OF {{version}} WHERE slot >= {fold.WORD}
+) AS b ON n.hash = b.hash AND n.id = b.id AND n.slot = b.slot AND n.partition = b.partition AND n.topic = b.topic
 """
+
+STAYING = f"""
+SELECT n.* EXCEPT ({", ".join(_PAYLOAD)}), {", ".join(f"b.{name}" for name in _PAYLOAD)}
+FROM almanac_beside AS n JOIN {{table}} VERSION AS OF {{version}} AS b
+ON n.before = b.last_offset AND n.partition = b.partition AND n.topic = b.topic
+WHERE n.stays AND b.slot = {fold.WORD}
+"""
+
+# A row that goes is named by a number: that of its last record (garbage: of the record itself) and of the partition.
+
+
+def _code(sources: Mapping[fold.Partition, int], record: str) -> str:
+    """The number of a row: exact, other than a hash."""
+    return f"(({record} * 2 + if(slot >= 0, 1, 0)) * {len(sources)} + {fold.by_partition(sources, 0)})"
+
+
+def _gone(spark: SparkSession, codes: frozenset[int]) -> Any:
+    """A function for SQL: is this one of the codes? Python's set and not a join: nothing of the book is moved."""
+    shared = spark.sparkContext.broadcast(codes)
+
+    def gone(asked: pa.Array) -> pa.Array:
+        known = shared.value
+        return pa.array([code in known for code in asked.to_pylist()], pa.bool_())
+
+    make: Any = arrow_udf  # see `decoders`
+    return make(gone, "boolean")
+
+
+_CONFLICT = "almanac: the book changed since the batch was cut"
+
+
+def _replaced(position: read.Position, moved: fold.Offsets, sources: Mapping[fold.Partition, int]) -> str:
+    """Which rows of the book go. Fails (`_CONFLICT`) on a book that is not the one the batch was cut by.
+
+    Another writer may have moved its offsets, or built it anew, since its position was read. One that commits while
+    this is written is Delta's to refuse.
+    """
+    code = _code(sources, f"if(slot = {fold.WORD}, last_offset, slot)")
+    was = fold.by_partition(moved, -2)
+    return f"""CASE
+        WHEN slot >= {fold.WORD} THEN {fold.by_partition(sources, -1)} >= 0 AND almanac_gone({code})
+        WHEN slot = {fold.OFFSET} THEN CASE {was} WHEN -2L THEN false WHEN version THEN true
+            ELSE raise_error('{_CONFLICT}') END
+        WHEN version = {position.book} THEN false
+        ELSE raise_error('{_CONFLICT}') END"""
 
 
 def _conflict(error: PySparkException) -> bool:
