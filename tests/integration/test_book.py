@@ -27,7 +27,7 @@ def take(book: table.Book, records: list[Record], end: int, *, whole: bool = Tru
 
 
 def rows(book: table.Book) -> list[dict[str, Any]]:
-    found = book.spark.sql(f"SELECT * FROM {book.table} WHERE slot <> {fold.OFFSET} ORDER BY key, slot").collect()
+    found = book.spark.sql(f"SELECT * FROM {book.table} WHERE slot > {fold.OFFSET} ORDER BY key, slot").collect()
     return [row.asDict(recursive=True) for row in found]
 
 

@@ -19,7 +19,8 @@ from almanac.book import decoders
 Partition = tuple[str, int]
 Offsets = Mapping[Partition, int]
 
-# Which row of a key (of a partition, of the book) it is: the book's `slot` column. 0 and above: the garbage at that offset.
+# Which row of a key (of a partition, of the book itself) it is: the book's `slot` column. 0 and above: the garbage at
+# that offset.
 WORD, OFFSET, BOOK = -1, -2, -3
 
 HEADERS = "array<struct<name:string,value:binary>>"
@@ -162,7 +163,8 @@ def fold(said: DataFrame, complete: Offsets) -> DataFrame:
     control = ", ".join(decoders.literal(name) for name in sorted(words.CONTROL))
     headers = f"if(word.marked, filter(word.headers, h -> h.key NOT IN ({control})), word.headers)"
     return folded.selectExpr(
-        "hash", "id", "slot", "partition", "topic", f"if(slot = {WORD}, id, word.key) AS key", "version", "kill", "word.due", "word.timestamp", "word.value",
+        "hash", "id", "slot", "partition", "topic", f"if(slot = {WORD}, id, word.key) AS key", "version", "kill",
+        "word.due", "word.timestamp", "word.value",
         f"CAST({headers} AS {HEADERS}) AS headers", "word.target", "last_offset", "last.kind AS last_kind",
         "last.version AS last_version", "word.reason",
     )  # fmt: skip

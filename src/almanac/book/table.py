@@ -183,11 +183,11 @@ class Book:
             ).coalesce(1)
         )
         news = folded.selectExpr("*", f"{str(whole).lower()} AND {fold.by_partition(halted, -1)} < 0 AS whole")
-        if known:
-            moved = {(topic, partition): known.get((topic, partition), -1) for topic, partition, *_ in rows}
-            self._merge(news, offsets, position, moved)
-        else:
+        moved = {(topic, partition): known.get((topic, partition), -1) for topic, partition, *_ in rows}
+        if not known:
             self._fill(news, offsets)
+        elif moved:
+            self._merge(news, offsets, position, moved)
         if whole and not halted and complete != known:
             # It was behind and is not any more: the dead rows have done their work.
             self.spark.sql(f"DELETE FROM {self.table} WHERE slot = {fold.WORD} AND NOT pending AND NOT adrift")
@@ -252,8 +252,8 @@ def _unread(known: fold.Offsets, ends: fold.Offsets) -> str:
     return f"offset >= {fold.by_partition(known, 0)} AND offset < {fold.by_partition(ends, 0)}"
 
 
-# A row is pending, adrift (rule 4) or dead. n is the news, with `version` and `kill` of news and book together. The last
-# record of a key is always the news': the batch was cut at the book's offsets.
+# A row is pending, adrift (rule 4) or dead. n is the news, with `version` and `kill` of news and book together. The
+# last record of a key is always the news': the batch was cut at the book's offsets.
 
 _PENDING = f"(n.slot = {fold.WORD} AND n.version > n.kill)"
 _ADRIFT = f"""(n.slot = {fold.WORD} AND CASE
@@ -298,7 +298,7 @@ def _row_of(few: DataFrame) -> DataFrame:
 
 
 def _itself(spark: SparkSession) -> DataFrame:
-    """The row of a book that is not what it was."""
+    """The row of a book that is new, or is not what it was."""
     return _row_of(
         spark.createDataFrame([(fold.BOOK, random.getrandbits(62))], "slot bigint, version bigint").coalesce(1)
     )
@@ -309,7 +309,8 @@ BESIDE = f"""
 SELECT n.* EXCEPT (hash, id, version, kill),
        greatest(n.version, b.version) AS version, greatest(n.kill, b.kill) AS kill,
        if(n.slot = {fold.WORD}, b.last_offset, b.slot) AS before,
-       n.slot = {fold.WORD} AND coalesce(b.version >= n.version AND b.version > greatest(n.kill, b.kill), false) AS stays
+       coalesce(n.slot = {fold.WORD} AND b.version >= n.version AND b.version > greatest(n.kill, b.kill), false)
+           AS stays
 FROM almanac_news AS n LEFT JOIN (
     SELECT {fold.HASH} AS hash, coalesce(key, X'') AS id, slot, partition, topic, version, kill, last_offset
     FROM {{table}} VERSION AS OF {{version}} WHERE slot >= {fold.WORD}
