@@ -124,7 +124,7 @@ class _Measured:
         self._book = table.Book(str(folder / "books" / self._topic), spark)
         self._book.create()
         self._source = ingest.Source(
-            kafka=kafka.java(settings), topic_ids=ids, partitions={self._topic: PARTITIONS},
+            kafka={name.removeprefix("kafka."): value for name, value in kafka.java(settings).items()}, topic_ids=ids, partitions={self._topic: PARTITIONS},
             formats={self._topic: form},
         )  # fmt: skip
 

@@ -62,5 +62,5 @@ class Traffic:
         if form == "etf1":
             return etf1.schedule(content, key, due, self._topic)
         if form == "karafka":
-            return karafka.schedule(content, key, due, self._topic)
+            return karafka.schedule(content, due, self._topic, key)
         return sky.schedule(content, key, due, self._topic, "avro" if form == "sky-avro" else "json")

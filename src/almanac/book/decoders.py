@@ -57,9 +57,7 @@ def text(name: str) -> str:
 
 def number(text: str, digits: int) -> str:
     """The text as a bigint, null unless it is 1 to `digits` ASCII digits and nothing else."""
-    # not by a regular expression: that takes ten times as long
-    plain = f"octet_length({text}) BETWEEN 1 AND {digits} AND translate({text}, '0123456789', '') = ''"
-    return f"CASE WHEN {plain} THEN try_cast({text} AS BIGINT) END"
+    return rf"CASE WHEN {text} RLIKE r'\A[0-9]{{1,{digits}}}\z' THEN try_cast({text} AS BIGINT) END"
 
 
 def shown(text: str) -> str:

@@ -71,9 +71,9 @@ def say(records: DataFrame, decoder: decoders.Decoder, topic_ids: Mapping[str, s
     ours_here = "ours IS NOT NULL AND NOT ours.foreign"
     kind = f"""CASE
         WHEN unreadable THEN 'G'
-        WHEN length IS NULL AND {ours_here} AND ours.has_acks THEN if(number.acks IS NULL, 'G', 'T')
-        WHEN length IS NULL AND {ours_here} AND ours.has_disposes THEN if(number.disposes IS NULL, 'G', 'D')
-        WHEN length IS NULL AND NOT speaks THEN CASE
+        WHEN value IS NULL AND {ours_here} AND ours.has_acks THEN if(number.acks IS NULL, 'G', 'T')
+        WHEN value IS NULL AND {ours_here} AND ours.has_disposes THEN if(number.disposes IS NULL, 'G', 'D')
+        WHEN value IS NULL AND NOT speaks THEN CASE
             WHEN {ours_here} AND ours.has_version THEN if(number.version IS NULL, 'G', 'X')
             WHEN acks IS NOT NULL AND their_acks IS NULL THEN 'G'
             ELSE 'C' END
@@ -89,24 +89,18 @@ def say(records: DataFrame, decoder: decoders.Decoder, topic_ids: Mapping[str, s
     reason = f"""CASE
         WHEN kind <> 'G' THEN NULL
         WHEN unreadable THEN 'a header\\'s name is not UTF-8'
-        WHEN length IS NULL AND ours.has_acks THEN {bad(words.ACKS, "acks")}
-        WHEN length IS NULL AND ours.has_disposes THEN {bad(words.DISPOSES, "disposes")}
-        WHEN length IS NULL AND NOT speaks AND ours.has_version AND NOT ours.foreign
-            THEN {bad(words.VERSION, "version")}
-        WHEN length IS NULL AND NOT speaks THEN concat('acknowledges no whole number: ', {decoders.shown("acks")})
+        WHEN value IS NULL AND ours.has_acks THEN {bad(words.ACKS, "acks")}
+        WHEN value IS NULL AND ours.has_disposes THEN {bad(words.DISPOSES, "disposes")}
+        WHEN value IS NULL AND NOT speaks AND ours.has_version AND NOT ours.foreign THEN {bad(words.VERSION, "version")}
+        WHEN value IS NULL AND NOT speaks THEN concat('acknowledges no whole number: ', {decoders.shown("acks")})
         WHEN ours.has_version AND NOT ours.foreign AND number.version IS NULL THEN {bad(words.VERSION, "version")}
         WHEN ours.has_version AND NOT ours.foreign AND number.timestamp IS NULL THEN {bad(words.TIMESTAMP, "timestamp")}
         ELSE wrong END"""
-    # In steps, each on the columns of the one before: Spark computes an expression again wherever it is used. A step
-    # copies the row, so that value and headers go through them in one piece.
-    named = records.selectExpr(
-        "topic", "partition", "offset", "timestamp", "key", "struct(value, headers) AS body", "value",
-        "headers.key AS names", "headers.value AS contents",
-    )  # fmt: skip
+    # In steps, each on the columns of the one before: Spark computes an expression again wherever it is used.
+    named = records.selectExpr("*", "headers.key AS names", "headers.value AS contents")
     joined = named.selectExpr("*", "array_join(names, ' ') AS joined")
     texts = joined.selectExpr(
-        "topic", "partition", "offset", "timestamp", "key", "body", "octet_length(value) AS length",
-        "contains(joined, '\ufffd') AS unreadable", f"{ours} AS ours",
+        "*", "contains(joined, '\ufffd') AS unreadable", f"{ours} AS ours",
         *(f"{expression} AS {column}" for column, expression in decoder.texts.items()),
     )  # fmt: skip
     numbered = f"CASE WHEN ours IS NOT NULL THEN struct({numbers}) END AS number"
@@ -119,12 +113,12 @@ def say(records: DataFrame, decoder: decoders.Decoder, topic_ids: Mapping[str, s
     kinds = judged.selectExpr("*", f"{kind} AS kind")
     return kinds.selectExpr(
         "topic", "partition", "offset", "key", "kind", "number.disposes", "due", f"{decoder.target} AS target",
-        "CASE WHEN NOT (coalesce(ours.is_null, false) AND speaks AND length <=> 0) THEN body.value END AS value",
+        "CASE WHEN NOT (coalesce(ours.is_null, false) AND speaks AND octet_length(value) = 0) THEN value END AS value",
         "CASE kind WHEN 'S' THEN offset WHEN 'R' THEN least(number.version, offset) END AS version",
         "CASE kind WHEN 'C' THEN least(their_acks, offset) WHEN 'T' THEN least(number.acks, offset) "
         "WHEN 'X' THEN least(number.version, offset) END AS kill",
         "if(kind = 'R', number.timestamp, timestamp) AS timestamp",
-        "body.headers", "ours IS NOT NULL AND kind <> 'G' AS marked", f"{reason} AS reason",
+        "headers", "ours IS NOT NULL AND kind <> 'G' AS marked", f"{reason} AS reason",
     )  # fmt: skip
 
 
@@ -141,12 +135,7 @@ def fold(said: DataFrame, complete: Offsets) -> DataFrame:
     """
     word = f"slot = {WORD} AND (kind = 'S' OR kind = 'R' AND version >= {by_partition(complete, -1)})"
     # Garbage speaks in its own row, and as the last record of its key; a disposal speaks in the garbage's row too.
-    whole = said.selectExpr(
-        "topic", "partition", "offset", "key", "kind", "version", "kill", "disposes",
-        """CASE WHEN kind IN ('S', 'R', 'G')
-                THEN struct(key, due, timestamp, value, headers, marked, target, reason) END AS word""",
-    )  # fmt: skip
-    rows = whole.selectExpr(
+    rows = said.selectExpr(
         "*",
         f"""explode(CASE kind WHEN 'G' THEN array({WORD}L, offset) WHEN 'D' THEN array({WORD}L, disposes)
                               ELSE array({WORD}L) END) AS slot""",
@@ -157,7 +146,7 @@ def fold(said: DataFrame, complete: Offsets) -> DataFrame:
         f"""CASE WHEN {word} THEN named_struct('version', version, 'early', -offset)
                  WHEN slot <> {WORD} AND kind = 'G' THEN named_struct('version', offset, 'early', -offset)
             END AS rank""",
-        "word",
+        "struct(key, due, timestamp, value, headers, marked, target, reason) AS word",
     )  # fmt: skip
     # The rows are too wide to be aggregated by hashing: Spark sorts them. Brought together first they are sorted once,
     # not before and after the exchange; and by a number first, which it compares without looking at the keys.
