@@ -124,8 +124,8 @@ class _Measured:
         self._book = table.Book(str(folder / "books" / self._topic), spark)
         self._book.create()
         self._source = ingest.Source(
-            kafka={name.removeprefix("kafka."): value for name, value in kafka.java(settings).items()}, topic_ids=ids, partitions={self._topic: PARTITIONS},
-            formats={self._topic: form},
+            kafka={name.removeprefix("kafka."): value for name, value in kafka.java(settings).items()},
+            topic_ids=ids, partitions={self._topic: PARTITIONS}, formats={self._topic: form},
         )  # fmt: skip
 
     def steps(self, count: int) -> Iterator[Figures]:
