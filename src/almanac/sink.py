@@ -56,7 +56,8 @@ class Job:
 
     def to_json(self) -> str:
         """For the row."""
-        fields = {**vars(self), "settings": self.settings.to_json()}
+        # No task serves the REST interface: its token stays with the driver.
+        fields = {**vars(self), "settings": self.settings.model_copy(update={"api_token": ""}).to_json()}
         return json.dumps(fields)
 
     @classmethod

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from almanac import errors, kafka, passthrough, settings, sources
+from almanac import errors, kafka, passthrough, settings, sink, sources
 from almanac.settings import Settings, TopicFormat
 
 README_FILE = """
@@ -383,3 +383,10 @@ def test_topics_of_timer_requests_are_no_schedules_topics() -> None:
 )
 def test_timers_that_nobody_would_fire_are_refused(environ: dict[str, str], name: str) -> None:
     assert list(problems({}, environ)) == [name]
+
+
+def test_the_token_of_the_rest_interface_stays_with_the_driver() -> None:
+    secret = "a-token-of-thirty-two-characters"
+    text = sink.Job(Settings(api_token=secret), 0, 1, [("schedules", 0)], {}, 1 << 20).to_json()
+    assert secret not in text
+    assert sink.Job.from_json(text).partitions == [("schedules", 0)]
