@@ -23,6 +23,8 @@ log = logging.getLogger("almanac.keeper")
 
 LAG = 2_000_000  # records behind the log up to which a start leaves the catching up to the wheels: they read faster
 MERGE = 500_000  # records that are worth a merge before it is time
+MERGE_SECONDS = 60.0  # that a merge may take
+IN_TIME = 0.9  # page lengths that the newest page reaches ahead, at least
 FAILURES = 3  # in a row: then the book itself is looked at
 
 
@@ -181,6 +183,15 @@ class Keeper:
     def number(self) -> int:
         """Of the newest page; 0 before the first."""
         return self.page.number if self.page else 0
+
+    def late(self) -> str | None:
+        """What of the book or the pages takes too long, if anything does."""
+        ahead = (self.page.horizon if self.page else 0) - int(time.time() * 1000)
+        if ahead < self._settings.page_length_ms * IN_TIME:  # it reaches two lengths when it is written
+            return "the next page is late"
+        if (took := self.progress.under_way()) > MERGE_SECONDS:
+            return f"a merge takes {took:.0f} s"
+        return None
 
     def has_news(self) -> bool:
         """Does the book know more than the page does?"""

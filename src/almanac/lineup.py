@@ -21,7 +21,7 @@ from almanac.page import Bury, Ledgers, Page
 
 WINDOW = 2  # ms: what is due this close to each other is staged as one
 MISSED = 1_000  # ms behind: from here on the missed ones drain beside the live ones, not before them
-NAP = 0.02  # seconds: buckets fill, and asides are read on
+NAP = 0.02  # seconds: so soon a wheel hears what people ask; buckets fill, and asides are read on
 FEW = 200  # missed ones looked at where few may go: those of asides are sorted out
 
 _target = attrgetter("schedule.target")
@@ -52,10 +52,9 @@ class Lineup:
         return self.live.next_due()
 
     def wait(self, now: int) -> float:
-        """Seconds until there may be something to do, a tenth at most."""
+        """Seconds until there may be something to do, `NAP` at most."""
         due = self.live.next_due()
-        longest = 0.1 if self._gate.open and not self._asides else NAP
-        return longest if due is None else min(longest, max(0.0, (due - self._ahead - now) / 1000))
+        return NAP if due is None else min(NAP, max(0.0, (due - self._ahead - now) / 1000))
 
     def idle(self, now: int) -> bool:
         """Is nothing due?"""

@@ -33,6 +33,7 @@ log = logging.getLogger("almanac.live")
 
 Key = tuple[str, int, bytes]
 
+FETCH = 20  # ms that Kafka waits for more; the end of a partition is told only after that
 IDLE = 180.0  # seconds without a question after which it reads no more
 MOST = 2_000_000  # records behind the book that are read for a question; more is the book's to read first
 KEPT = 30.0  # seconds that an answer may take: what a newer book knows is kept that long
@@ -248,7 +249,7 @@ class Live:
     def _read(self, stop: threading.Event) -> None:
         try:
             config = kafka.consumer(
-                self._settings, group_id=f"{self._settings.group_id}-live", fetch_wait_max_ms=100,
+                self._settings, group_id=f"{self._settings.group_id}-live", fetch_wait_max_ms=FETCH,
                 queued_max_messages_kbytes=16_384,
             )  # fmt: skip
             consumer = Consumer(config)

@@ -50,6 +50,7 @@ T = TypeVar("T")
 LOOK = 10.0  # seconds between looks at the topics
 BOOK_WAITS = 30.0  # seconds that wheels have for themselves before the book and the pages begin
 SEEN = 500_000  # keys a wheel may have seen since its page before a new one is made early
+PACE = 1.0  # seconds between looks whether the book is in time
 RETRY = 2.0  # seconds between attempts of what failed
 
 
@@ -265,7 +266,7 @@ class Runner:
 
     def _begin_book(self) -> None:
         if self._own_session:
-            priority.step_back()
+            self._spawn("pace", self._keep_pace)
         self._spawn("book", self._follow)
         self._spawn("pages", self._turn_pages)
 
@@ -429,6 +430,16 @@ class Runner:
                 self._keeper.follow()
             except Exception as error:
                 self._mend("the book's stream ended", error)
+
+    def _keep_pace(self) -> None:
+        pace = priority.Pace(self._late)
+        while not self._stopping.is_set():
+            pace.look()
+            self._stopping.wait(PACE)
+
+    def _late(self) -> str | None:
+        crowded = any(status.get("seen", 0) > SEEN for status in self.statuses.values())
+        return "the wheels wait for a page" if crowded else self._keeper.late()
 
     def _turn_pages(self) -> None:
         age = time.time() - self._keeper.described()["made"] / 1000

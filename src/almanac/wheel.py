@@ -187,7 +187,7 @@ class Wheel:
             self._poll(0)
             return
         if self._gate.shut:
-            self._poll(0.1)
+            self._poll(lineup.NAP)
             return
         if self._ward.release(now):
             self._poll(0)

@@ -7,10 +7,12 @@ import time
 import pytest
 from typer.testing import CliRunner
 
-from almanac.bench import feed, report, scheduler, watch
+from almanac import formats, words
+from almanac.bench import feed, ingest, report, scheduler, traffic, watch
 from almanac.bench.report import Figures
 from almanac.bench.watch import Receipt, Seen, summary
 from almanac.cli import app
+from almanac.record import Record
 from almanac.settings import Settings
 
 DUE = 1_000_000
@@ -88,6 +90,44 @@ class TestDueTimes:
         assert all(later >= earlier for earlier, later in itertools.pairwise(dues))
 
 
+class TestIngestion:
+    @pytest.mark.parametrize("name", formats.NAMES)
+    def test_what_is_fed_says_what_is_expected(self, name: str) -> None:
+        part, form = traffic.Traffic(name, "schedules", "id", 3), formats.named(name)
+        pending: dict[bytes | None, int] = {}
+        kinds = set()
+        for offset, fed in enumerate(part.records(2_000)):
+            said = words.read(Record("schedules", 3, offset, 0, fed.key, fed.value, fed.headers), form, "id")
+            kinds.add((type(said), getattr(said, "ours", None)))
+            match said:
+                case words.Word(version):
+                    pending[fed.key] = version
+                case words.Kill(version):
+                    assert version >= pending.pop(fed.key)
+        assert kinds == {(words.Word, False), (words.Kill, False), (words.Kill, True)}
+        assert len(pending) == part.pending
+
+    def test_all_runs_and_their_median(self) -> None:
+        def run(number: int, seconds: float, pending: int = 5) -> ingest.Figures:
+            return ingest.Figures(
+                format="etf1", measure="fill", run=number, rows=1_000, seconds=seconds, pending=pending, expected=5
+            )
+
+        told = ingest.to_json([run(1, 0.1), run(2, 0.05)])
+        assert (told["median"], told["exact"]) == ({"etf1 fill": 15_000}, True)
+        assert [each["rows_per_s"] for each in told["runs"]] == [10_000, 20_000]
+        assert json.loads(json.dumps(told)) == told
+        assert not ingest.to_json([run(1, 1, pending=4)])["exact"]
+        lines = ingest.rows([run(1, 0.1), run(2, 0.05)])
+        assert [line[1] for line in lines] == ["fill", "fill", "fill: median"]
+        assert {len(line) for line in lines} == {len(ingest.COLUMNS)}
+
+    def test_an_unknown_format_is_refused(self) -> None:
+        result = CliRunner().invoke(app, ["bench", "ingest", "--format", "morse"])
+        assert result.exit_code == 2
+        assert "morse" in result.stderr
+
+
 class TestWhoIsMeasured:
     @pytest.mark.parametrize("servers", ["localhost:9092", "127.0.0.1:1", "PLAINTEXT://localhost:9,[::1]:9092"])
     def test_this_machine(self, servers: str) -> None:
@@ -109,7 +149,7 @@ class TestWhoIsMeasured:
         assert "--up" in result.stderr
 
 
-@pytest.mark.parametrize("command", ["burst", "steady", "live", "all"])
+@pytest.mark.parametrize("command", ["burst", "steady", "live", "ingest", "all"])
 def test_help_shows_an_example(command: str) -> None:
     result = CliRunner().invoke(app, ["bench", command, "--help"])
     assert result.exit_code == 0

@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 from tails import ID, SOURCE, TOPIC, cancel, take, tombstone
 
 from almanac.book import search
-from almanac.desk import shapes, sight
+from almanac.desk import shapes, sight, view
 from almanac.desk.front import Front
 from almanac.record import Headers, Record
 from almanac.settings import Settings
@@ -62,7 +62,7 @@ class World:
         _write(folder / "book", list(booked.values()))
         self.sight = sight.Sight(Settings.model_validate({"schedules_topics": TOPIC, "book_location": str(folder)}))
         book = search.Shelf(str(folder)).book()
-        self.view = sight.View(book, {SOURCE: end}, Front(book))
+        self.view = view.View(book, {SOURCE: end}, Front(book))
         heard = self.sight.live
         base = chance.randrange(end + 1)
         heard._base = heard._positions = {SOURCE: base}

@@ -6,6 +6,7 @@
     scheduler  one that runs already, or one of the bench's own
     measure    burst, steady and live: feed, watch and limit in the same minutes
     report     figures and ratios, as a table and as JSON
+    ingest     the book alone: records a second of each format (`traffic`), with figures of its own
 
 A ratio and not a figure is what compares machines: broker, scheduler, feed and watch share this one.
 """

@@ -194,7 +194,7 @@ class Fired:
 
     def _append(self, told: DataFrame, marks: Marks) -> bool:
         """Whether it is written: Delta leaves a number out, without a word, that another writer has used."""
-        mark = told.sparkSession.createDataFrame([(marks.number, marks.to_json())], "version bigint, marks string")
+        mark = told.sparkSession.sql(f"SELECT {marks.number}L AS version, {decoders.literal(marks.to_json())} AS marks")
         writer = told.unionByName(mark, allowMissingColumns=True).write.format("delta").mode("append")
         try:
             writer.option("txnAppId", WRITER).option("txnVersion", marks.number).save(self.path)

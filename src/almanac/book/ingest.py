@@ -78,7 +78,19 @@ class Progress:
     at_ms: int = 0
     halted: dict[fold.Partition, int] = field(default_factory=dict)  # partitions with a record of the future, and where
     error: str | None = None
+    _begun: float | None = None  # when the batch was that is under way
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def begin(self) -> None:
+        self._begun = time.monotonic()
+
+    def end(self) -> None:
+        self._begun = None
+
+    def under_way(self) -> float:
+        """For how many seconds a batch has been taken in; 0: none is."""
+        begun = self._begun
+        return 0.0 if begun is None else time.monotonic() - begun
 
     def took(self, rows: int, rate: float, batch_ms: int, behind: int) -> None:
         with self._lock:
@@ -210,12 +222,15 @@ class Ingest:
         """Spark calls it with each batch."""
         # Spark searches the error of a stopped query for an interruption, with a regular expression that takes stack
         # for each character: the query's thread would die of a text with Java's whole trace.
+        self.progress.begin()
         try:
             self._merge(records, batch)
         except Exception as error:
             log.debug("batch %d", batch, exc_info=error)
             kind = type(error)
             raise RuntimeError(f"{kind.__module__}.{kind.__qualname__}: {str(error)[:BRIEF]}") from None
+        finally:
+            self.progress.end()
 
     def _merge(self, records: DataFrame, batch: int) -> None:
         spark = records.sparkSession

@@ -20,6 +20,7 @@ import logging
 import time
 from collections.abc import Mapping
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -36,6 +37,13 @@ COLUMNS: Mapping[str, str] = {
     "due": "BIGINT", "timestamp": "BIGINT", "value": "BINARY", "headers": fold.HEADERS, "target": "STRING",
     "last_offset": "BIGINT", "last_kind": "STRING", "topic_id": "STRING", "reason": "STRING",
 }  # fmt: skip
+
+# The rows that a batch's offsets become.
+_OFFSETS = [
+    ("topic", pa.string()), ("partition", pa.int32()), ("key", pa.binary()), ("slot", pa.int64()),
+    ("version", pa.int64()), ("kill", pa.int64()), ("last_offset", pa.int64()), ("timestamp", pa.int64()),
+    ("topic_id", pa.string()),
+]  # fmt: skip
 
 
 class Book:
@@ -160,7 +168,7 @@ class Book:
         folded = fold.fold(fold.say(heard(records).where(_unread(known, ends)), decoder, topic_ids), complete)
         rows = [
             # `kill` carries the offset that the batch was cut by (see MERGE)
-            (topic, partition, bytearray(), fold.OFFSET, max(end, known.get((topic, partition), 0)),
+            (topic, partition, b"", fold.OFFSET, max(end, known.get((topic, partition), 0)),
              known.get((topic, partition), -1),
              end if whole and (topic, partition) not in halted else complete.get((topic, partition), -1),
              # a partition that halts does not stand where the log ends: it ages (see `trust`)
@@ -168,11 +176,10 @@ class Book:
              else since_ms, topic_ids.get(topic))
             for (topic, partition), end in ends.items() if end >= known.get((topic, partition), 0)
         ]  # fmt: skip
-        offsets = records.sparkSession.createDataFrame(
-            rows,
-            "topic string, partition int, key binary, slot bigint, version bigint, kill bigint, last_offset bigint, "
-            "timestamp bigint, topic_id string",
-        )
+        # As Arrow: of plain rows Spark makes a task of Python's, and a process for it that costs a second.
+        columns = list(zip(*rows, strict=True)) or [()] * len(_OFFSETS)
+        arrays = [pa.array(column, kind) for column, (_, kind) in zip(columns, _OFFSETS, strict=True)]
+        offsets = records.sparkSession.createDataFrame(pa.table(arrays, pa.schema(_OFFSETS)))
         news = folded.selectExpr(
             "*",
             "CAST(NULL AS STRING) AS topic_id",

@@ -58,6 +58,7 @@ measures = typer.Typer(help="How fast and how late.", no_args_is_help=True, rich
 measures.command()(bench.burst)
 measures.command()(bench.steady)
 measures.command()(bench.live)
+measures.command()(bench.ingest)
 measures.command("all")(bench.everything)
 app.add_typer(measures, name="bench")
 

@@ -99,6 +99,43 @@ def live(
     _bench(settings, up, runs, as_json, lambda bench: iter((bench.live(per_second, seconds, ahead),)))
 
 
+@common.command("spark_driver_memory")
+def ingest(
+    settings: Settings,
+    form: Annotated[
+        list[str] | None,
+        typer.Option("--format", help="A wire format; several may be named.", show_default="all of them"),
+    ] = None,
+    count: Annotated[
+        int, typer.Option(min=1_000, max=5_000_000, help="Records of a fill, and of a merge.")
+    ] = 1_000_000,
+    runs: Runs = 2,
+    as_json: common.Json = False,
+) -> None:
+    """Read a log into a book, on a Kafka and a Spark of its own: records a second, of each format.
+
+    The first run is that of a new JVM, which compiles as it goes.
+
+    Example: [bold]almanac bench ingest --format etf1 --format sky-avro --count 400000[/bold]
+    """
+    from almanac import formats
+    from almanac.bench import ingest as bench
+
+    if unknown := set(form or ()) - set(formats.NAMES):
+        raise errors.UsageError(f"unknown format {', '.join(sorted(unknown))}; known: {', '.join(formats.NAMES)}")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with _progress() as progress, tempfile.TemporaryDirectory(prefix="almanac-bench-") as folder:
+        figures = list(bench.measure(settings, form or formats.NAMES, count, runs, Path(folder), progress))
+    told = bench.to_json(figures)
+    if as_json:
+        common.show_json(told)
+    else:
+        common.show_table(bench.COLUMNS, bench.rows(figures))
+    if not told["exact"]:
+        common.note("a book does not say what was fed")
+        raise typer.Exit(1)
+
+
 @common.command(*_OFFERED)
 def everything(settings: Settings, runs: Runs = 1, up: Up = False, as_json: common.Json = False) -> None:
     """Burst, steady and live, one after the other, on one scheduler.

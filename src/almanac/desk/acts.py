@@ -26,7 +26,8 @@ from almanac.desk import records
 from almanac.desk.pen import Pen
 from almanac.desk.refusals import Ambiguous, Exists, NotFound, Refused
 from almanac.desk.shapes import Answer, Change, Firing, New, Outcome, Row
-from almanac.desk.sight import Sight, View
+from almanac.desk.sight import Sight
+from almanac.desk.view import View
 from almanac.live import Watch
 from almanac.settings import Settings
 

@@ -6,41 +6,23 @@ import heapq
 import threading
 import time
 from collections import Counter
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from almanac import formats, kafka, live, scan, topics, words
-from almanac.book import glance, read, search, trust
+from almanac import formats, kafka, live, scan, words
+from almanac.book import glance, read, search
 from almanac.desk import cursors, over
 from almanac.desk.front import HOUR, Front
 from almanac.desk.shapes import Count, FiredQuery, FiredRow, Found, Query, Row, Step
+from almanac.desk.view import Newest, View
 from almanac.live import Heard, Key
 from almanac.ports import Source
 from almanac.record import Record
 from almanac.settings import Settings
 
-LOOK = 10.0  # seconds between looks at the topics, and at whether the book is to be trusted
 SPARE = 30  # rows that are asked of the book on top: some may be over
 LARGEST = 20_000  # rows of one question to the book
 UNKNOWN = 100_000  # ids that are looked up in the book for one count
 DISORDER = 20_000  # ms by which tombstones may come in another order than their times
-
-
-@dataclass(frozen=True)
-class View:
-    """One version of the book, and from where on the tail is laid over it."""
-
-    book: search.Book | None
-    starts: dict[Source, int]
-    front: Front | None
-
-    def keys(self, id: bytes) -> list[Key]:
-        """Wherever the id may be; for a watch."""
-        return [(*source, id) for source in self.starts]
-
-    def news(self, key: Key, word: words.Word) -> bool:
-        """Whether the tail alone has this word: the book ends before it."""
-        return word.version >= self.starts.get(key[:2], 0)
 
 
 class Corrected(NamedTuple):
@@ -59,15 +41,8 @@ class Sight:
         self.live = live.Live(settings)
         self._shelf = search.Shelf(settings.book_folder)
         self._admin = kafka.admin_client(settings)
-        self._lock = threading.Lock()
+        self._newest = Newest(settings, self._shelf, self._admin)
         self._fronts = threading.Lock()
-        self._looked = -LOOK
-        self._topic_ids: dict[str, str] = {}
-        self._sources: list[Source] = []
-        self._lows: dict[Source, int] = {}
-        self._view: View | None = None
-        self._why: str | None = None  # the book is not to be trusted
-        self._judged = -1  # which version of it that is said of
         grace = settings.schedule_grace_interval * 1000
         self._forms = {topic: formats.named(name, grace) for topic, name in settings.sources}
 
@@ -76,55 +51,22 @@ class Sight:
 
     def note(self) -> str | None:
         """Why the book is not read, if it is not to be trusted."""
-        return self._why
+        view = self._newest.last()
+        return view.why if view is not None else None
 
     def form(self, topic: str) -> formats.Format:
         return self._forms[topic]
 
     def look(self) -> View:
         """The book as it is now; the tail is read to where it ends now. Raises live.Behind, errors.Unreachable."""
-        with self._lock:
-            view = self._current()
-            sources, topic_ids = self._sources, self._topic_ids
+        view = self._newest.get()
         # The book first, then the ends: one that is written meanwhile would seem to know more than the log has.
-        self.live.follow(view.starts, topic_ids, scan.ends(self._admin, sources))
+        self.live.follow(view.starts, view.topic_ids, scan.ends(self._admin, list(view.starts)))
         return view
 
     def high(self, source: Source) -> dict[Source, int]:
         """Where the partition ends now, open transactions included."""
         return scan.highs(self._admin, [source])
-
-    def _current(self) -> View:
-        book, broken = self._opened()
-        version = book.version if book is not None else -1
-        known = self._view is not None and (self._view.book.version if self._view.book else -1) == version
-        if time.monotonic() - self._looked > LOOK or (version != self._judged and book is not None):
-            names = list(self._settings.topics)
-            self._topic_ids = topics.topic_ids(self._admin, names)
-            self._sources = scan.partitions(self._admin, names)
-            self._lows, highs = scan.bounds(self._admin, self._sources)
-            self._why = broken if book is None else trust.distrust(
-                book, self._topic_ids, self._lows, highs,
-                topics.delete_retention_ms(self._admin, self._topic_ids), thorough=False,
-            )  # fmt: skip
-            self._judged, self._looked = version, time.monotonic()
-        if self._why is not None:
-            book = None
-            known = known and self._view is not None and self._view.book is None
-        if self._view is None or not known:
-            offsets = book.offsets() if book is not None else {}
-            starts = {source: offsets.get(source, self._lows.get(source, 0)) for source in self._sources}
-            self._view = View(book, starts, Front(book) if book is not None else None)
-        return self._view
-
-    def _opened(self) -> tuple[search.Book | None, str | None]:
-        """The book if there is one, and why not if it cannot even be opened."""
-        try:
-            return self._shelf.book(), None
-        except read.NoBook:
-            return None, None
-        except Exception as error:  # whatever is wrong with it, the log has the truth
-            return None, trust.unreadable(error)
 
     # What is pending
 
@@ -134,16 +76,14 @@ class Sight:
         found = view.book.find(id) if view.book is not None else []
         with self.live.held() as heard:
             rows = [row for row in found if not _over(heard, row)]
-            keys = [(*source, id) for source in view.starts]
-            rows += [_pending(key, w) for key in keys if (w := self.live.alive.get(key)) and view.news(key, w)]
+            rows += [_pending(key, w) for key in view.keys(id) if (w := self.live.alive.get(key)) and view.news(key, w)]
         return sorted(rows, key=lambda row: (row.topic, row.partition))
 
     def heard_of(self, id: bytes) -> list[tuple[Key, Heard]]:
         """What the tail says of the id."""
-        with self._lock:
-            places = [(*source, id) for source in self._sources]
+        view = self._newest.get()
         with self.live.held() as heard:
-            return [(key, heard[key]) for key in places if key in heard]
+            return [(key, heard[key]) for key in view.keys(id) if key in heard]
 
     def page(self, query: Query) -> Found[Row]:
         """A page. One row more is asked for, to know whether there is a next page."""
@@ -214,8 +154,7 @@ class Sight:
 
     def booked(self) -> dict[Source, int]:
         """Up to where the book speaks; empty without one that is to be trusted."""
-        with self._lock:
-            view = self._current()
+        view = self._newest.get()
         return view.starts if view.book is not None else {}
 
     def _total(self, view: View, query: Query, part: bytes | None, due_from: int | None, due_to: int | None) -> int:

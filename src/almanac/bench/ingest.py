@@ -1,0 +1,158 @@
+"""How many records a second the book takes in: Kafka, Spark, Delta, as the scheduler has them, and nothing beside.
+
+fill    an empty book reads the log from its beginning
+merge   that book takes as many records once more
+"""
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewTopic
+from pyspark.sql import SparkSession
+
+from almanac import errors, jars, kafka, topics
+from almanac.bench import PARTITIONS, Progress
+from almanac.bench.traffic import Traffic
+from almanac.book import archive, ingest, read, session, table
+from almanac.broker import Broker, Config
+from almanac.broker import ports as free_ports
+from almanac.settings import Settings
+
+BAR = 60_000  # rows a second that the project asks for, of each format, on two cores
+LOOK = 10_000  # records between two looks at Kafka's answers
+ANSWER = 60.0  # seconds in which Kafka takes what was written
+
+COLUMNS = ("format", "measure", "run", "rows", "seconds", "rows/s", "bar", "pending")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """One run of one measure of one format."""
+
+    format: str
+    measure: str  # fill or merge
+    run: int  # of a JVM: the first compiles
+    rows: int
+    seconds: float  # from the stream's start to its end
+    pending: int  # as the book says afterwards
+    expected: int
+
+    @property
+    def rows_per_s(self) -> int:
+        return round(self.rows / self.seconds)
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return asdict(self) | {"rows_per_s": self.rows_per_s, "exact": self.pending == self.expected}
+
+
+def to_json(runs: Sequence[Figures]) -> dict[str, Any]:
+    """All runs, their medians, and whether the book says what was fed."""
+    return {
+        "machine": {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()},
+        "runs": [figures.to_json() for figures in runs],
+        "median": {f"{form} {measure}": _median(some) for (form, measure), some in _grouped(runs).items()},
+        "bar": BAR,
+        "exact": all(figures.pending == figures.expected for figures in runs),
+    }
+
+
+def rows(runs: Sequence[Figures]) -> list[tuple[object, ...]]:
+    """The lines of the table, with one for the median where there are several runs."""
+    lines: list[tuple[object, ...]] = []
+    for (form, measure), some in _grouped(runs).items():
+        lines += [
+            (form, measure, each.run, f"{each.rows:,}", f"{each.seconds:.1f}", f"{each.rows_per_s:,}", f"{BAR:,}",
+             f"{each.pending:,} of {each.expected:,}")
+            for each in some
+        ]  # fmt: skip
+        if len(some) > 1:
+            lines.append((form, f"{measure}: median", "", "", "", f"{_median(some):,}", f"{BAR:,}", ""))
+    return lines
+
+
+def _grouped(runs: Sequence[Figures]) -> dict[tuple[str, str], list[Figures]]:
+    found: dict[tuple[str, str], list[Figures]] = {}
+    for figures in runs:
+        found.setdefault((figures.format, figures.measure), []).append(figures)
+    return found
+
+
+def _median(runs: Sequence[Figures]) -> int:
+    return round(statistics.median(figures.rows_per_s for figures in runs))
+
+
+def measure(
+    settings: Settings, forms: Sequence[str], count: int, runs: int, folder: Path, progress: Progress
+) -> Iterator[Figures]:
+    """Each format in turn, each run with a topic and a book of its own; one Kafka and one Spark for all."""
+    config = Config(folder=folder / "kafka", port=free_ports.free(), controller_port=free_ports.free())
+    with Broker(config) as broker:
+        broker.start(lambda text: progress(text, 0, 0))
+        own = settings.replaced(bootstrap_servers=config.bootstrap_servers, group_id="bench", configuration_file=None)
+        progress("starting Spark", 0, 0)
+        spark = session.session(own, 0, jars.spark_jars(), archive.options())
+        try:
+            for run in range(1, runs + 1):
+                for form in forms:
+                    yield from _Measured(own, spark, form, run, folder, progress).steps(count)
+        finally:
+            spark.stop()
+
+
+class _Measured:
+    """A topic of one format and the book of it."""
+
+    def __init__(
+        self, settings: Settings, spark: SparkSession, form: str, run: int, folder: Path, progress: Progress
+    ) -> None:
+        self._settings, self._form, self._run, self._progress = settings, form, run, progress
+        self._topic = f"{form}-{run}"
+        admin = kafka.admin_client(settings)
+        made = admin.create_topics([NewTopic(self._topic, PARTITIONS, 1, config={"cleanup.policy": "compact"})])
+        kafka.answer(made[self._topic], f"creating topic {self._topic}")
+        while not (ids := topics.topic_ids(admin, [self._topic])):
+            time.sleep(0.05)  # just created: the brokers tell each other first
+        self._parts = [Traffic(form, self._topic, ids[self._topic], number) for number in range(PARTITIONS)]
+        self._book = table.Book(str(folder / "books" / self._topic), spark)
+        self._book.create()
+        self._source = ingest.Source(
+            kafka={name.removeprefix("kafka."): value for name, value in kafka.java(settings).items()},
+            topic_ids=ids, partitions={self._topic: PARTITIONS}, formats={self._topic: form},
+        )  # fmt: skip
+
+    def steps(self, count: int) -> Iterator[Figures]:
+        each = count // PARTITIONS
+        for what in ("fill", "merge"):
+            self._feed(each)
+            self._progress(f"{what}, {self._form}", 0, 0)
+            reader = ingest.Ingest(self._book, self._source)
+            begun = time.monotonic()
+            reader.catch_up().awaitTermination()
+            seconds = time.monotonic() - begun
+            reader.close()
+            yield Figures(
+                format=self._form, measure=what, run=self._run, rows=each * PARTITIONS, seconds=round(seconds, 3),
+                pending=read.Reader(self._book.folder).count(), expected=sum(part.pending for part in self._parts),
+            )  # fmt: skip
+
+    def _feed(self, each: int) -> None:
+        producer = Producer(kafka.producer(self._settings, linger_ms=20, queue_buffering_max_messages=2_000_000))
+        for number, part in enumerate(self._parts):
+            for done, record in enumerate(part.records(each)):
+                # BufferError is not met: the queue holds more than the looks let pile up
+                producer.produce(
+                    self._topic, record.value, record.key, partition=number, headers=list(record.headers)
+                )  # fmt: skip
+                if done % LOOK == 0:
+                    producer.poll(0)
+                    self._progress(f"feeding {self._form}", number * each + done, each * len(self._parts))
+            if left := producer.flush(ANSWER):
+                raise errors.Unreachable(f"{left:,} records were not written to {self._topic} within {ANSWER:.0f} s")
