@@ -35,7 +35,8 @@ log = logging.getLogger(__name__)
 
 DAY = 86_400_000  # ms
 WRITER = "almanac-fired"  # Delta's name of the numbers of our commits
-FEW = 100_000  # versions that are looked up in the batch before it is decoded, not after
+FEW = 100_000  # versions that go to where the book's rows are
+MANY = 1_000_000  # versions that are looked up in the batch before it is decoded, not after
 EARLY = 3_600_000  # ms: no clock is so wrong that what fired was due that much later
 
 COLUMNS: Mapping[str, str] = {
@@ -279,11 +280,18 @@ def _spoken(
     heard = heard.selectExpr("*", f"least(coalesce({said}, offset), offset) AS says").where(
         f"says >= {fold.by_partition(seen.least, 1 << 62)} AND says <= {fold.by_partition(seen.most, -1)}"
     )
-    if seen.total <= FEW:
-        few = functions.broadcast(gone.selectExpr("topic", "partition", "version AS says"))
-        heard = heard.join(few, ["topic", "partition", "says"], "left_semi")
+    if seen.total <= MANY:
+        # by one number each: Spark keeps a million of these in little memory, and finds one quickly
+        places = {place: number for number, place in enumerate(sorted(seen.least))}
+
+        def code(version: str) -> str:
+            return f"{version} * {len(places)}L + {fold.by_partition(places, 0)} AS place"
+
+        heard = heard.selectExpr("*", code("says")).join(
+            functions.broadcast(gone.selectExpr(code("version"))), "place", "left_semi"
+        )
     # No filter on what is said (see `_tombstones`), not even one that Spark adds, as for a null in a join.
     # Only words have a version.
-    return fold.say(heard.drop("names", "contents", "says"), decoder, topic_ids).selectExpr(
+    return fold.say(heard.drop("names", "contents", "says", "place"), decoder, topic_ids).selectExpr(
         "topic", "partition", "coalesce(key, X'') AS id", "coalesce(version, -1L) AS version", "due", "target"
     )
