@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from almanac import ports, runner, tail
-from almanac.book import fired
+from almanac.book import fired, pages
 from almanac.keeper import Keeper
 from almanac.settings import Settings
 
@@ -43,6 +43,30 @@ def test_a_book_is_built_again_only_if_it_is_the_trouble(
     monkeypatch.setattr(keeper, "bring_up_to_date", lambda: built.append(1))
     told = [keeper.failed(error) for _ in range(times)]
     assert (len(built), sum(told)) == (rebuilt, rebuilt)
+
+
+def _page(ahead: float) -> pages.PageSpec:
+    now = int(time.time() * 1000)
+    return pages.PageSpec(
+        number=1, path="", version=0, offsets={}, horizon=now + int(ahead * 1000), shards=1, made=now
+    )  # fmt: skip
+
+
+def test_the_book_is_late_if_its_page_or_its_merge_is(keeper: Keeper) -> None:
+    assert keeper.late() == "the next page is late"  # there is none
+    keeper.page = _page(599)
+    assert keeper.late() is None
+    keeper.page = _page(301)  # it is time for the next one, which is being written
+    assert keeper.late() is None
+    keeper.page = _page(260)
+    assert keeper.late() == "the next page is late"
+    keeper.page = _page(599)
+    keeper.progress.begin()
+    assert keeper.late() is None
+    keeper.progress._begun = time.monotonic() - 61
+    assert keeper.late() == "a merge takes 61 s"
+    keeper.progress.end()
+    assert keeper.late() is None
 
 
 def test_what_is_half_built_makes_no_page_and_is_built_on(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:

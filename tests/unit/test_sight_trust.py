@@ -1,5 +1,6 @@
 """What waits, from a book and the log behind it: which book is used at all (rule 10)."""
 
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,10 +11,12 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from tails import take
 from typer.testing import CliRunner
+from waiting import until
 
 from almanac import kafka, live, scan, topics
+from almanac.book import read, search
 from almanac.cli import app
-from almanac.desk import shapes, sight
+from almanac.desk import shapes, sight, view
 from almanac.ports import Source
 from almanac.record import Record
 from almanac.settings import Settings
@@ -138,3 +141,59 @@ def test_ls_says_so_beside_its_output(log: Log, tmp_path: Path) -> None:
     assert "note:" not in result.stdout
     assert result.stderr.startswith("note: the book is not to be trusted (topic schedules was made anew")
     assert result.stderr.count("\n") == 1
+
+
+def test_a_newer_book_is_made_ready_aside(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks meanwhile is answered by the one before, with the tail laid over it."""
+    write_book(tmp_path)
+    monkeypatch.setattr(view, "CHECK", 0.0)
+    warming, go_on = threading.Event(), threading.Event()
+
+    def warm(made: view.View) -> None:
+        warming.set()
+        go_on.wait(10)
+
+    monkeypatch.setattr(view, "_warm", warm)
+    seen = sight.Sight(Settings(book_location=str(tmp_path)))
+    before = seen.look()
+    path = str(tmp_path / "scheduler-cg" / "book")
+    DeltaTable(path).alter.set_table_properties({"comment": "newer"}, raise_if_not_exists=False)
+    assert seen.look() is before
+    assert warming.wait(10)
+    assert seen.look() is before
+    go_on.set()
+    until(lambda: seen.look() is not before, 10, "the newer one is in use")
+    after = seen.look()
+    assert after.book is not None
+    assert before.book is not None
+    assert after.book.version > before.book.version
+
+
+def test_after_a_pause_the_newest_book_is_waited_for(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_book(tmp_path)
+    monkeypatch.setattr(view, "CHECK", 0.0)
+    monkeypatch.setattr(view, "STALE", 0.0)
+    seen = sight.Sight(Settings(book_location=str(tmp_path)))
+    before = seen.look()
+    path = str(tmp_path / "scheduler-cg" / "book")
+    DeltaTable(path).alter.set_table_properties({"comment": "newer"}, raise_if_not_exists=False)
+    assert seen.look() is not before
+
+
+def test_a_version_that_comes_while_the_book_is_opened_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_book(tmp_path)
+    path = str(tmp_path / "scheduler-cg" / "book")
+    shelf = search.Shelf(str(tmp_path / "scheduler-cg"))
+    real = read.opened
+
+    def opened(path: str, version: int | None = None) -> DeltaTable:
+        table = real(path, version)
+        monkeypatch.setattr(read, "opened", real)
+        DeltaTable(path).alter.set_table_properties({"comment": "newer"}, raise_if_not_exists=False)
+        return table
+
+    monkeypatch.setattr(read, "opened", opened)
+    first = shelf.book().version
+    assert shelf.book().version == first + 1
+    assert shelf.book() is shelf.book()
+    assert DeltaTable(path).version() == first + 1

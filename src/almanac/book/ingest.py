@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 EARLIEST = -2  # Spark's name for it in startingOffsets
 TIDY_EVERY = 16  # merges
+TIDY_AFTER = 500_000  # records of one batch: its files are in no order, and every question would read all of them
 BRIEF = 500  # characters of an error
 
 
@@ -239,7 +240,8 @@ class Ingest:
         ends = {**self._ends(batch), **self._halted}
         # Spark cuts a batch short of the log's end only where it would hold more than allowed.
         # (It rounds each partition's share down, so a batch that was cut may be a little smaller than that.)
-        whole = sum(end - self._begun.get(each, 0) for each, end in ends.items()) < self._most - len(ends)
+        size = sum(end - self._begun.get(each, 0) for each, end in ends.items())
+        whole = size < self._most - len(ends)
         known = self.book.offsets()
         if any(known.get(each, 0) < begun for each, begun in self._begun.items()):
             raise RuntimeError("the book was built anew meanwhile: this stream must begin where it ends")
@@ -249,7 +251,7 @@ class Ingest:
         self._halted |= self.book.take(records, ends, self._decoder, self.source.topic_ids, whole=whole, since_ms=since)
         self.progress.halted = dict(self._halted)
         self._begun = {**ends, **self._halted}
-        if next(self._merges) % TIDY_EVERY == 0:
+        if next(self._merges) % TIDY_EVERY == 0 or size > TIDY_AFTER:
             spark.sparkContext.setJobGroup("almanac book upkeep", "almanac book: OPTIMIZE and VACUUM")
             self.book.tidy()
             if self.gone is not None:

@@ -283,7 +283,7 @@ class Shelf:
     def _latest(self, path: str, make: Callable[[DeltaTable], Any]) -> Any:
         with self._lock:
             table, stamp, made = self._opened.get(path, (None, None, None))
-            if table is None or stamp != _stamp(path, table.version()):
+            if table is None or stamp is None or stamp != _stamp(path, table.version()):
                 # Opened anew, not updated: a book that was built again begins with version 0.
                 table = read.opened(path)
                 made = make(table)
@@ -291,13 +291,13 @@ class Shelf:
             return made
 
 
-_Stamp = tuple[Any, ...]
+_Stamp = tuple[int, int] | None
 
 
 def _stamp(path: str, version: int) -> _Stamp:
-    """Changes with the table's version, and if it was built again."""
+    """Another one if the table was built again; None if there is a later version (it may have come just now)."""
     log = f"{path}/_delta_log"
-    return places.stamp(f"{log}/{version:020}.json"), places.stamp(f"{log}/{version + 1:020}.json")
+    return None if places.stamp(f"{log}/{version + 1:020}.json") else places.stamp(f"{log}/{version:020}.json")
 
 
 # SQL

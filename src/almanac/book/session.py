@@ -45,9 +45,9 @@ ALWAYS: Mapping[str, str] = {
     "spark.databricks.delta.snapshotPartitions": "2",
     # a method of more bytecode is never compiled by the JVM: the fold took twice the time
     "spark.sql.codegen.hugeMethodLimit": "8000",
-    # small enough files that a page reads only what is due soon
-    "spark.databricks.delta.optimize.maxFileSize": str(64 << 20),
-    "spark.databricks.delta.optimize.minFileSize": str(32 << 20),
+    # small enough files that a page, and whoever asks, reads only what is due then: about 100,000 schedules each
+    "spark.databricks.delta.optimize.maxFileSize": str(16 << 20),
+    "spark.databricks.delta.optimize.minFileSize": str(8 << 20),
     # VACUUM lists the folder in that many tasks; the default is 10,000
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
     # the page of Spark's web interface keeps its data in the driver's memory

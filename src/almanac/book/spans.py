@@ -10,7 +10,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from almanac.book import read
 
-ENOUGH = 200_000  # rows that a search looks at first: most end there
+ENOUGH = 100_000  # rows that a search looks at first: most end there
 
 
 class File(NamedTuple):

@@ -14,6 +14,7 @@ from almanac.live import Heard, Key
 
 HOUR = 3_600_000  # ms
 KEYS = 5_000  # ids in one question to the book
+AHEAD = 30_000  # ms that are looked at on top
 MOST = 200_000  # rows that are looked at for one question
 
 
@@ -30,19 +31,20 @@ class Front:
         self.hours: Counter[tuple[int, str]] = Counter()  # of these: how many by hour (its number) and target
 
     def reach(self, now: int) -> None:
-        """Looks at all rows due before now."""
+        """Looks at all rows due before now, and some more: each look reads the whole book."""
         if now <= self._until:
             return
-        rows = glance.due(self.book, self._until, now, MOST)
+        until = now + AHEAD
+        rows = glance.due(self.book, self._until, until, MOST)
         if len(rows) == MOST:  # after a long time without a scheduler; further another time
-            now = rows[-1].due
-            rows = [row for row in rows if row.due < now]
+            until = rows[-1].due
+            rows = [row for row in rows if row.due < until]
         for row in rows:
             key = (row.topic, row.partition, row.id)
             self._rows[key] = row
             self._waiting.append((row.due, key, row.version))
         self._waiting.sort()
-        self._until = now
+        self._until = until
 
     def bound(self, heard: dict[Key, Heard]) -> int:
         """Nothing that the book has below this due time is still pending."""
