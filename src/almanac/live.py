@@ -1,8 +1,8 @@
 """The live tail for people's questions: what the log has said since the book was written, kept between questions.
 
     heard = Live(settings)
-    heard.follow(starts, topic_ids, stops)   # starts: where the book ends; returns when all up to `stops` is read
-    with heard.held() as said:               # key -> Heard; laid over the book it is what is pending now
+    reading = heard.follow(starts, topic_ids, stops)  # starts: where the book ends; all up to `stops` is read then
+    with heard.held(reading) as said:        # key -> Heard; laid over the book it is what is pending now
         ...
     with heard.watch([key]) as watch:        # every record of these keys, from now on
         watch.until(lambda: ..., 5.0)
@@ -127,6 +127,7 @@ class Live:
         self._topic_ids: dict[str, str] = {}
         self._books: deque[tuple[float, dict[Source, int]]] = deque()  # when each was first used, and where it ends
         self._asked = 0.0
+        self._readings = 0
         self._reading: threading.Thread | None = None
         self._stop = threading.Event()
         self._error: str | None = None
@@ -136,8 +137,11 @@ class Live:
     def follow(
         self, starts: Mapping[Source, int], topic_ids: Mapping[str, str], stops: Mapping[Source, int],
         seconds: float = kafka.ANSWER_SECONDS,
-    ) -> None:  # fmt: skip
-        """Returns when all between the book's end and `stops` is laid over it. Raises Behind, errors.Unreachable."""
+    ) -> int:  # fmt: skip
+        """Returns when all between the book's end and `stops` is laid over it: the number of this reading, for `held`.
+
+        Raises Behind, errors.Unreachable.
+        """
         behind = sum(max(0, stop - starts.get(source, 0)) for source, stop in stops.items())
         if behind > MOST:
             raise Behind(
@@ -153,6 +157,7 @@ class Live:
                 raise errors.Unreachable(f"the schedules topics were not read to their end within {seconds:g} s")
             if self._error is not None:
                 raise errors.Unreachable(f"reading the schedules topics: {self._error}")
+            return self._readings
 
     def at(self, stops: Mapping[Source, int], seconds: float) -> bool:
         """Waits until it has read that far; False if it has not within the time."""
@@ -161,9 +166,14 @@ class Live:
             return done and self._error is None
 
     @contextmanager
-    def held(self) -> Iterator[dict[Key, Heard]]:
-        """What was heard; nothing is added meanwhile. Be brief."""
+    def held(self, reading: int | None = None) -> Iterator[dict[Key, Heard]]:
+        """What was heard; nothing is added meanwhile. Be brief.
+
+        Raises errors.Unreachable if that reading has broken off since: nothing of what it heard is here any more.
+        """
         with self.changed:
+            if reading is not None and reading != self._readings:
+                raise errors.Unreachable("reading the schedules topics broke off and began again: ask once more")
             yield self._heard
 
     @contextmanager
@@ -218,6 +228,7 @@ class Live:
     def _end(self) -> None:
         self._stop.set()
         self._reading = None
+        self._readings += 1
         self._heard, self.alive, self._halted = {}, {}, set()
         self.ended.clear()
         self._books.clear()

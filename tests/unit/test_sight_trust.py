@@ -13,7 +13,7 @@ from tails import take
 from typer.testing import CliRunner
 from waiting import until
 
-from almanac import kafka, live, scan, topics
+from almanac import errors, kafka, live, scan, topics
 from almanac.book import read, search
 from almanac.cli import app
 from almanac.desk import shapes, sight, view
@@ -32,11 +32,12 @@ class Log:
         self.id, self.start, self.end, self.delete_retention_ms = "id-1", 0, 10, DAY
         self.records = [Record(TOPIC, 0, 3, 0, b"logged", b"x", HEADERS)]
 
-    def follow(self, heard: live.Live, starts: Mapping[Source, int], topic_ids: Mapping[str, str], *_: object) -> None:
+    def follow(self, heard: live.Live, starts: Mapping[Source, int], topic_ids: Mapping[str, str], *_: object) -> int:
         """As if the tail had been read to its end."""
         heard._base = heard._positions = dict(starts)
         heard._topic_ids = dict(topic_ids)
         take(heard, [record for record in self.records if record.offset >= starts.get(PLACE, 0)])
+        return heard._readings
 
 
 @pytest.fixture
@@ -158,11 +159,11 @@ def test_a_newer_book_is_made_ready_aside(log: Log, tmp_path: Path, monkeypatch:
     before = seen.look()
     path = str(tmp_path / "scheduler-cg" / "book")
     DeltaTable(path).alter.set_table_properties({"comment": "newer"}, raise_if_not_exists=False)
-    assert seen.look() is before
+    assert seen.look().book is before.book
     assert warming.wait(10)
-    assert seen.look() is before
+    assert seen.look().book is before.book
     go_on.set()
-    until(lambda: seen.look() is not before, 10, "the newer one is in use")
+    until(lambda: seen.look().book is not before.book, 10, "the newer one is in use")
     after = seen.look()
     assert after.book is not None
     assert before.book is not None
@@ -177,7 +178,7 @@ def test_after_a_pause_the_newest_book_is_waited_for(log: Log, tmp_path: Path, m
     before = seen.look()
     path = str(tmp_path / "scheduler-cg" / "book")
     DeltaTable(path).alter.set_table_properties({"comment": "newer"}, raise_if_not_exists=False)
-    assert seen.look() is not before
+    assert seen.look().book is not before.book
 
 
 def test_a_version_that_comes_while_the_book_is_opened_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,3 +198,20 @@ def test_a_version_that_comes_while_the_book_is_opened_is_seen(tmp_path: Path, m
     assert shelf.book().version == first + 1
     assert shelf.book() is shelf.book()
     assert DeltaTable(path).version() == first + 1
+
+
+def test_a_tail_that_breaks_off_meanwhile_is_told(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not: an answer without what the tail had said."""
+    write_book(tmp_path)
+    seen = sight.Sight(Settings(book_location=str(tmp_path)))
+    real = search.Book.search
+
+    def breaking(*asked: Any, **more: Any) -> Any:
+        with seen.live.changed:
+            seen.live._end()
+        return real(*asked, **more)
+
+    assert seen.page(shapes.Query(limit=10)).rows
+    monkeypatch.setattr(search.Book, "search", breaking)
+    with pytest.raises(errors.Unreachable, match="ask once more"):
+        seen.page(shapes.Query(limit=10))

@@ -6,6 +6,7 @@ import heapq
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from typing import NamedTuple
 
 from almanac import formats, kafka, live, scan, words
@@ -61,8 +62,8 @@ class Sight:
         """The book as it is now; the tail is read to where it ends now. Raises live.Behind, errors.Unreachable."""
         view = self._newest.get()
         # The book first, then the ends: one that is written meanwhile would seem to know more than the log has.
-        self.live.follow(view.starts, view.topic_ids, scan.ends(self._admin, list(view.starts)))
-        return view
+        ends = scan.ends(self._admin, list(view.starts))
+        return replace(view, reading=self.live.follow(view.starts, view.topic_ids, ends))
 
     def high(self, source: Source) -> dict[Source, int]:
         """Where the partition ends now, open transactions included."""
@@ -74,7 +75,7 @@ class Sight:
         """All that is pending under the id, as it was written; by a view that was taken before, if there is one."""
         view = self.look() if seen is None else seen
         found = view.book.find(id) if view.book is not None else []
-        with self.live.held() as heard:
+        with self.live.held(view.reading) as heard:
             rows = [row for row in found if not _over(heard, row)]
             rows += [_pending(key, w) for key in view.keys(id) if (w := self.live.alive.get(key)) and view.news(key, w)]
         return sorted(rows, key=lambda row: (row.topic, row.partition))
@@ -95,7 +96,7 @@ class Sight:
         part = query.id_part.encode() if query.id_part else None
         booked, end = self._from_book(view, query, part, due_from, due_to, after, wanted, now)
         # Both at one moment: what is moved meanwhile must not be missing from the one and not yet be in the other.
-        with self.live.held() as heard:
+        with self.live.held(view.reading) as heard:
             rows = [row for row in booked if not _over(heard, row)]
             for key, word in self.live.alive.items():
                 if not view.news(key, word) or not _matches(key, word, query, part, due_from, due_to):
@@ -123,13 +124,13 @@ class Sight:
         found: list[read.Pending] = []
         size = wanted + SPARE
         if due_from is None or due_from < now:
-            due_from = self._skip(view.front, due_from, now)
+            due_from = self._skip(view, view.front, due_from, now)
         while len(found) < wanted:
             rows = view.book.search(
                 id_part=part, target=query.target, topic=query.topic, due_from=due_from, due_to=due_to,
                 sort=query.sort, after=after, limit=size, payloads=False,
             )  # fmt: skip
-            with self.live.held() as heard:
+            with self.live.held(view.reading) as heard:
                 found += [row for row in rows if not _over(heard, row)]
             if len(rows) < size:
                 return found, None
@@ -137,15 +138,15 @@ class Sight:
             size = min(LARGEST, size * 4)
         return found, after
 
-    def _skip(self, front: Front, due_from: int | None, now: int) -> int | None:
+    def _skip(self, view: View, front: Front, due_from: int | None, now: int) -> int | None:
         """Past what the book has and the log says is over: all of it was due before now."""
-        with self.live.held() as heard:
+        with self.live.held(view.reading) as heard:
             few = len(heard) <= SPARE
         if few:
             return due_from
         with self._fronts:
             front.reach(now)
-            with self.live.held() as heard:
+            with self.live.held(view.reading) as heard:
                 return max(due_from or 0, front.bound(heard))
 
     def total(self) -> int:
@@ -175,16 +176,16 @@ class Sight:
         """What the live tail says of the book's counts, all at one moment."""
         front = view.front
         if front is None:
-            with self.live.held():
+            with self.live.held(view.reading):
                 return Corrected({}, Counter(), [each for each in self.live.alive.items() if view.news(*each)])
         with self._fronts:
             front.reach(int(time.time() * 1000))
-            with self.live.held() as heard:
+            with self.live.held(view.reading) as heard:
                 missing = front.missing(heard)
             if len(missing) > UNKNOWN:
                 raise live.Behind(f"{len(missing):,} ids changed since the book was written: ask again later")
             front.learn(missing)
-            with self.live.held() as heard:
+            with self.live.held(view.reading) as heard:
                 # What was said of an id since, nobody knows yet what it replaces: it counts as it was before.
                 unknown = set(front.missing(heard))
                 front.settle(heard)
@@ -268,7 +269,7 @@ class Sight:
                 view.front.reach(int(time.time() * 1000))
         after = cursors.read_fired(query.cursor)
         newest: list[tuple[tuple[int, str, int, int], Key, live.Over]] = []  # a heap: the oldest of them first
-        with self.live.held():
+        with self.live.held(view.reading):
             for key, ended in reversed(self.live.ended):
                 place = (ended.at, key[0], key[1], ended.version)
                 if len(newest) >= wanted and place <= newest[0][0]:

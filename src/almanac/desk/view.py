@@ -39,6 +39,7 @@ class View:
     why: str | None = None  # the book is not to be trusted
     made: float = 0.0  # by the monotonic clock
     opened: search.Book | None = None  # what was looked at, trusted or not
+    reading: int | None = None  # of the tail, see `Live.held`
 
     def keys(self, id: bytes) -> list[Key]:
         """Wherever the id may be; for a watch."""
