@@ -96,3 +96,7 @@ class Pace:
                 log.info("the book %s", f"takes its share of the processor: {why}" if why else "is in time again")
             self._idle = idle
             self._step(idle)
+
+    def end(self) -> None:
+        """Whoever stops is waited for."""
+        self._step(False)

@@ -436,6 +436,7 @@ class Runner:
         while not self._stopping.is_set():
             pace.look()
             self._stopping.wait(PACE)
+        pace.end()
 
     def _late(self) -> str | None:
         crowded = any(status.get("seen", 0) > SEEN for status in self.statuses.values())

@@ -19,6 +19,8 @@ def test_the_book_idles_while_it_is_in_time_and_only_then() -> None:
     for _ in whys:
         pace.look()
     assert steps == [True, False, True]
+    pace.end()  # a stop is waited for
+    assert steps[-1] is False
 
 
 @linux
