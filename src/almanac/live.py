@@ -7,8 +7,8 @@
     with heard.watch([key]) as watch:        # every record of these keys, from now on
         watch.until(lambda: ..., 5.0)
 
-It reads the log only while somebody has asked within the last minutes: nobody pays for what nobody looks at. What
-a book knows that was in use for a while is dropped. To lay more over a book than it needs does no harm: versions and
+It reads the log only while somebody has asked within the last minutes: nobody pays for what nobody looks at. What is
+known to every book that somebody asks of is dropped. To lay more over a book than it needs does no harm: versions and
 kills only ever grow (rule 3), so saying them twice changes nothing.
 """
 
@@ -17,12 +17,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from almanac import errors, formats, kafka, ports, tail, words
 from almanac.ports import Source
@@ -35,8 +36,8 @@ Key = tuple[str, int, bytes]
 
 FETCH = 20  # ms that Kafka waits for more; the end of a partition is told only after that
 IDLE = 180.0  # seconds without a question after which it reads no more
+BROKEN = "it broke off and began again: ask once more"
 MOST = 2_000_000  # records behind the book that are read for a question; more is the book's to read first
-KEPT = 30.0  # seconds that an answer may take: what a newer book knows is kept that long
 
 
 class Behind(errors.AlmanacError):
@@ -68,6 +69,15 @@ class Heard:
     def hides(self, version: int) -> bool:
         """Whether this ends or replaces the book's version."""
         return self.kill >= version or (self.word is not None and self.word.version > version)
+
+
+class Reading:
+    """What a question hears: of one reading of the log, all behind its book's end. Kept for as long as this is held."""
+
+    __slots__ = ("__weakref__", "number", "starts")
+
+    def __init__(self, number: int, starts: Mapping[Source, int]) -> None:
+        self.number, self.starts = number, dict(starts)
 
 
 class Event(NamedTuple):
@@ -118,6 +128,7 @@ class Live:
         self._forms = {topic: formats.named(name, grace) for topic, name in settings.sources}
         self.changed = threading.Condition(threading.RLock())
         self._heard: dict[Key, Heard] = {}
+        self._past: dict[Key, Heard] = {}  # what was dropped last, of keys with something that is over
         self.alive: dict[Key, words.Word] = {}  # of these, what is pending; read it while held
         self.ended: deque[tuple[Key, Over]] = deque()  # what is over, in the order of the log; read it while held
         self._watches: dict[Key, list[Watch]] = {}
@@ -125,7 +136,7 @@ class Live:
         self._positions: dict[Source, int] = {}
         self._halted: set[Source] = set()
         self._topic_ids: dict[str, str] = {}
-        self._books: deque[tuple[float, dict[Source, int]]] = deque()  # when each was first used, and where it ends
+        self._held: weakref.WeakSet[Reading] = weakref.WeakSet()  # of questions that are being answered
         self._asked = 0.0
         self._readings = 0
         self._reading: threading.Thread | None = None
@@ -137,8 +148,8 @@ class Live:
     def follow(
         self, starts: Mapping[Source, int], topic_ids: Mapping[str, str], stops: Mapping[Source, int],
         seconds: float = kafka.ANSWER_SECONDS,
-    ) -> int:  # fmt: skip
-        """Returns when all between the book's end and `stops` is laid over it: the number of this reading, for `held`.
+    ) -> Reading:  # fmt: skip
+        """Returns when all between the book's end and `stops` is laid over it: a reading, for `held`.
 
         Raises Behind, errors.Unreachable.
         """
@@ -152,29 +163,45 @@ class Live:
             self._asked = time.monotonic()
             if not self._goes_on(starts, topic_ids, stops):
                 self._begin(starts, topic_ids, stops)
-            self._forget(starts)
-            if not self.changed.wait_for(lambda: self._error is not None or self._at(stops), seconds):
+            reading = Reading(self._readings, starts)
+            self._held.add(reading)
+            self._forget()
+
+            def done() -> bool:
+                return self._readings != reading.number or self._at(stops)
+
+            if not self.changed.wait_for(done, seconds):
                 raise errors.Unreachable(f"the schedules topics were not read to their end within {seconds:g} s")
-            if self._error is not None:
-                raise errors.Unreachable(f"reading the schedules topics: {self._error}")
-            return self._readings
+            if self._readings != reading.number:
+                raise errors.Unreachable(f"reading the schedules topics: {self._error or BROKEN}")
+            return reading
 
     def at(self, stops: Mapping[Source, int], seconds: float) -> bool:
         """Waits until it has read that far; False if it has not within the time."""
         with self.changed:
-            done = self.changed.wait_for(lambda: self._error is not None or self._at(stops), seconds)
-            return done and self._error is None
+            number = self._readings
+
+            def done() -> bool:
+                return self._error is not None or self._readings != number or self._at(stops)
+
+            return self.changed.wait_for(done, seconds) and self._error is None and self._readings == number
 
     @contextmanager
-    def held(self, reading: int | None = None) -> Iterator[dict[Key, Heard]]:
+    def held(self, reading: Reading | None = None) -> Iterator[dict[Key, Heard]]:
         """What was heard; nothing is added meanwhile. Be brief.
 
         Raises errors.Unreachable if that reading has broken off since: nothing of what it heard is here any more.
         """
         with self.changed:
-            if reading is not None and reading != self._readings:
-                raise errors.Unreachable("reading the schedules topics broke off and began again: ask once more")
+            if reading is not None and reading.number != self._readings:
+                raise errors.Unreachable(f"reading the schedules topics: {BROKEN}")
             yield self._heard
+
+    def heard_of(self, keys: Sequence[Key]) -> list[tuple[Key, Heard]]:
+        """What was heard of these, also if the book has it since a short while."""
+        with self.changed:
+            found = [(key, self._heard.get(key) or self._past.get(key)) for key in keys]
+        return [(key, heard) for key, heard in found if heard is not None]
 
     @contextmanager
     def watch(self, keys: Sequence[Key]) -> Iterator[Watch]:
@@ -210,7 +237,6 @@ class Live:
     def _goes_on(self, starts: Mapping[Source, int], topic_ids: Mapping[str, str], stops: Mapping[Source, int]) -> bool:
         return (
             self._reading is not None
-            and self._error is None
             and self._topic_ids == dict(topic_ids)
             and self._base.keys() == stops.keys()
             and all(starts.get(source, 0) >= base for source, base in self._base.items())
@@ -229,31 +255,26 @@ class Live:
         self._stop.set()
         self._reading = None
         self._readings += 1
-        self._heard, self.alive, self._halted = {}, {}, set()
+        self._heard, self._past, self.alive, self._halted = {}, {}, {}, set()
         self.ended.clear()
-        self._books.clear()
         for watches in self._watches.values():
             for watch in watches:
                 watch.broken = True
         self.changed.notify_all()
 
-    def _forget(self, starts: Mapping[Source, int]) -> None:
-        """What a book knows that was in use for a while; who asked of an older one has had their answer."""
-        now = time.monotonic()
-        if not self._books or self._books[-1][1] != dict(starts):
-            self._books.append((now, dict(starts)))
-        known: dict[Source, int] | None = None
-        while len(self._books) > 1 and self._books[1][0] < now - KEPT:
-            self._books.popleft()
-            known = self._books[0][1]
-        if known is not None:
+    def _forget(self) -> None:
+        """What every book knows that somebody still asks of."""
+        asked = [reading.starts for reading in self._held if reading.number == self._readings]
+        known = {source: min(starts.get(source, 0) for starts in asked) for source in self._base}
+        if any(known[source] > base for source, base in self._base.items()):
             gone = [key for key, said in self._heard.items() if said.last < known.get(key[:2], 0)]
+            dropped = {key: self._heard.pop(key) for key in gone}
+            self._past = {key: said for key, said in dropped.items() if said.over}
             for key in gone:
-                del self._heard[key]
                 self.alive.pop(key, None)
             if gone:
                 self.ended = deque(each for each in self.ended if each[0] in self._heard)
-            self._base = {source: max(base, known.get(source, 0)) for source, base in self._base.items()}
+            self._base = {source: max(base, known[source]) for source, base in self._base.items()}
 
     # The thread
 
@@ -281,7 +302,7 @@ class Live:
                         self._take(told)
             finally:
                 consumer.close()
-        except (KafkaException, ports.LogLost) as error:
+        except Exception as error:  # whatever it is: the next question begins anew
             with self.changed:
                 if not stop.is_set():
                     log.info("the live tail ended: %s; it begins again with the next question", errors.brief(error))

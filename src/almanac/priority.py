@@ -32,11 +32,14 @@ def step_back(*, idle: bool) -> None:
     if sys.platform != "linux":
         return
     policy = os.SCHED_IDLE if idle and can_return() else os.SCHED_OTHER
-    for thread in _threads_of_spark():
-        with suppress(ProcessLookupError, PermissionError):
-            if os.getpriority(os.PRIO_PROCESS, thread) < BACKGROUND:
-                os.setpriority(os.PRIO_PROCESS, thread, BACKGROUND)
-            os.sched_setscheduler(thread, policy, os.sched_param(0))
+    done: set[int] = set()
+    while new := set(_threads_of_spark()) - done:  # a thread is born where its parent stood then
+        for thread in new:
+            with suppress(ProcessLookupError, PermissionError):
+                if os.getpriority(os.PRIO_PROCESS, thread) < BACKGROUND:
+                    os.setpriority(os.PRIO_PROCESS, thread, BACKGROUND)
+                os.sched_setscheduler(thread, policy, os.sched_param(0))
+        done |= new
 
 
 def step_forward() -> None:

@@ -24,6 +24,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from almanac import (
+    board,
     controls,
     errors,
     jars,
@@ -259,7 +260,8 @@ class Runner:
             self._begin_book()
 
     def _late_wheels(self) -> str:
-        states = {number: self.statuses.get(number, {}).get("state", "starting") for number in range(self._shards)}
+        told = self.statuses
+        states = {n: board.state(told[n]) if n in told else "starting" for n in range(self._shards)}
         late = [f"shard {n} ({state})" for n, state in states.items() if state not in ("firing", "paused")]
         late += [duty for duty in self.settings.duties if duty not in self.duties]
         return ", ".join(late)
@@ -433,14 +435,19 @@ class Runner:
 
     def _keep_pace(self) -> None:
         pace = priority.Pace(self._late)
-        while not self._stopping.is_set():
-            pace.look()
-            self._stopping.wait(PACE)
-        pace.end()
+        try:
+            while not self._stopping.is_set():
+                pace.look()
+                self._stopping.wait(PACE)
+        finally:
+            pace.end()
 
     def _late(self) -> str | None:
-        crowded = any(status.get("seen", 0) > SEEN for status in self.statuses.values())
-        return "the wheels wait for a page" if crowded else self._keeper.late()
+        if any(status.get("seen", 0) > SEEN for status in self.statuses.values()):
+            return "the wheels wait for a page"
+        if wheels := self._late_wheels():  # Spark has to start one, or to read what it needs
+            return f"{wheels} does not fire yet"
+        return self._keeper.late()
 
     def _turn_pages(self) -> None:
         age = time.time() - self._keeper.described()["made"] / 1000

@@ -154,6 +154,7 @@ def serve(job: Job) -> str:
     """Does one duty in this process."""
     settings, name = job.settings, job.duty
     log.configure(settings)
+    priority.step_forward()
     clock = Clock()
     requests = inbox.KafkaInbox(settings) if name == "bridge" else None
     post = shard.KafkaPost(settings, name, job.owner, clock)

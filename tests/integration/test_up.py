@@ -17,8 +17,8 @@ from almanac.broker import ports
 
 @pytest.fixture
 def port() -> int:
-    """The controller takes the next one: one in a million that somebody else has it."""
-    return ports.free()
+    """The controller takes the next one."""
+    return ports.free(following=1)
 
 
 @pytest.fixture

@@ -89,6 +89,8 @@ def test_what_is_wrong_with_a_new_schedule_is_told_at_its_field(tab: Open, desk:
     expect(dialog.get_by_text("Which topic is it for?")).to_be_visible()
     dialog.get_by_label("Due", exact=True).fill("2027-03-01")
     press(page, schedule)
+    expect(dialog.get_by_text("needs a time of day")).to_be_visible()
+    expect(dialog.get_by_label("Due", exact=True)).to_be_focused()  # else that takes the next key
     expect(dialog.get_by_label("Due", exact=True)).to_have_attribute("aria-invalid", "true")
     press(page, dialog.get_by_role("button", name="+1h"))
     expect(dialog.get_by_label("Due", exact=True)).to_have_value("+1h")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tails import ID, SOURCE, TOPIC, cancel, schedule, take, tombstone
+from waiting import until
 
-from almanac import live, ports, words
+from almanac import errors, live, ports, words
 from almanac.record import Headers, Record
 from almanac.settings import Settings
 
@@ -38,7 +41,7 @@ def folded(log: list[Record]) -> dict[bytes, int]:
 
 def listening(base: int, log: list[Record]) -> live.Live:
     made = live.Live(Settings.model_validate({"schedules_topics": TOPIC}))
-    made._base = made._positions = {SOURCE: base}
+    made._base, made._positions = {SOURCE: base}, {SOURCE: base}
     made._topic_ids = {TOPIC: ID}
     take(made, [record for record in log if record.offset >= base])
     return made
@@ -73,14 +76,24 @@ def test_the_book_and_the_tail_say_what_the_log_says(log: list[Record], data: st
     assert found == folded(log)
 
 
+def _asks(made: live.Live, end: int) -> live.Reading:
+    """A question that is being answered by a book that ends there."""
+    reading = live.Reading(made._readings, {SOURCE: end})
+    made._held.add(reading)
+    return reading
+
+
 @given(logs(), st.data())
 def test_what_the_book_knows_may_be_forgotten(log: list[Record], data: st.DataObject) -> None:
     end = data.draw(st.integers(0, len(log)), "where the book ends")
     made = listening(0, log)
-    made._books.append((-live.KEPT, {SOURCE: 0}))
-    made._books.append((-live.KEPT, {SOURCE: end}))
-    made._forget({SOURCE: end})
-    with made.held() as heard:
+    older, newer = _asks(made, 0), _asks(made, end)
+    made._forget()
+    with made.held(older) as heard:  # somebody still asks of the older book
+        assert {key[2] for key in heard} == {record.key for record in log}
+    del older
+    made._forget()
+    with made.held(newer) as heard:
         assert all(said.last >= end for said in heard.values())
         assert {key[2] for key in made.alive} == {
             key for key, version in folded(log).items() if any(r.key == key for r in log[end:])
@@ -95,6 +108,39 @@ def test_what_fired_and_what_was_buried() -> None:
         assert heard[TOPIC, 0, b"a"].over == (live.Over(0, 2000, None, 5000, "target"),)
         assert heard[TOPIC, 0, b"b"].over[0].reason == "outdated"
     assert made.alive == {}
+
+
+def test_what_fired_is_remembered_for_a_while_when_the_book_knows_it() -> None:
+    made = listening(0, [schedule(0, b"a"), tombstone(1, b"a", 0), schedule(2, b"b"), schedule(3, b"c")])
+    reading = _asks(made, 3)
+    made._forget()
+    ((key, heard),) = made.heard_of([(TOPIC, 0, b"a"), (TOPIC, 0, b"b")])
+    assert (key[2], heard.over[-1].version) == (b"a", 0)
+    reading.starts[SOURCE] = 4
+    made._forget()
+    assert made.heard_of([(TOPIC, 0, b"a")]) == []
+
+
+def test_who_waits_for_a_reading_that_breaks_off_is_not_answered_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one begins at the end of somebody else's book."""
+    monkeypatch.setattr(live.Live, "_read", lambda *_: None)
+    made = live.Live(Settings.model_validate({"schedules_topics": TOPIC}))
+    told: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            made.follow({SOURCE: 0}, {TOPIC: ID}, {SOURCE: 5}, 20)
+        except errors.Unreachable as error:
+            told.append(error)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    until(lambda: made._held, 5, "it waits")
+    with made.changed:
+        made._end()
+        made.follow({SOURCE: 5}, {TOPIC: ID}, {SOURCE: 5})
+    asking.join(5)
+    assert "ask once more" in str(told[0])
 
 
 def test_a_watch_tells_which_version_was_acknowledged() -> None:

@@ -65,7 +65,7 @@ class World:
         self.view = view.View(book, {SOURCE: end}, Front(book))
         heard = self.sight.live
         base = chance.randrange(end + 1)
-        heard._base = heard._positions = {SOURCE: base}
+        heard._base, heard._positions = {SOURCE: base}, {SOURCE: base}
         heard._topic_ids = {TOPIC: ID}
         take(heard, log[base:])
 
@@ -135,6 +135,25 @@ def test_totals_and_counts(world: World) -> None:
     found = world.sight.counts("hour", None, None, None)
     assert {(each.start, each.target): each.number for each in found} == expected
     assert [each.start for each in found] == sorted(each.start for each in found)
+
+
+def test_a_page_is_full_though_all_it_found_fires_before_it_is_shown(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offset = iter(range(10_000, 1 << 30))
+    real, fired = search.Book.search, set[bytes]()
+
+    def firing(*asked: Any, **more: Any) -> Any:
+        rows = real(*asked, **more)
+        if not fired:
+            take(world.sight.live, [tombstone(next(offset), row.id, row.version) for row in rows])
+            fired.update(row.id for row in rows)
+        return rows
+
+    monkeypatch.setattr(search.Book, "search", firing)
+    left = world.sight.page(shapes.Query(limit=7)).rows
+    assert not fired & {row.id for row in left}
+    assert len(left) == min(7, len(world.pending.keys() - fired))
 
 
 def test_one_id(world: World) -> None:

@@ -32,12 +32,12 @@ class Log:
         self.id, self.start, self.end, self.delete_retention_ms = "id-1", 0, 10, DAY
         self.records = [Record(TOPIC, 0, 3, 0, b"logged", b"x", HEADERS)]
 
-    def follow(self, heard: live.Live, starts: Mapping[Source, int], topic_ids: Mapping[str, str], *_: object) -> int:
+    def follow(self, heard: live.Live, starts: Mapping[Source, int], topic_ids: Mapping[str, str], *_: object) -> Any:
         """As if the tail had been read to its end."""
-        heard._base = heard._positions = dict(starts)
+        heard._base, heard._positions = dict(starts), dict(starts)
         heard._topic_ids = dict(topic_ids)
         take(heard, [record for record in self.records if record.offset >= starts.get(PLACE, 0)])
-        return heard._readings
+        return live.Reading(heard._readings, starts)
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 EARLIEST = -2  # Spark's name for it in startingOffsets
 TIDY_EVERY = 16  # merges
-TIDY_AFTER = 500_000  # records of one batch: its files are in no order, and every question would read all of them
+TIDY_AFTER = 500_000  # records in a few merges: their files are in no order, and every question reads all of them
 BRIEF = 500  # characters of an error
 
 
@@ -164,6 +164,7 @@ class Ingest:
         self._decoder = decoders.by_topic(source.formats)
         self._merges = itertools.count(1)
         self._checkpoint = ""
+        self._untidy = 0  # records that came since the book was put in order
         self._begun: fold.Offsets = {}  # where the next batch begins
         self._most = 0  # offsets in a batch
         self._halted: dict[fold.Partition, int] = {}  # partitions that are read no further, and where that is
@@ -251,7 +252,9 @@ class Ingest:
         self._halted |= self.book.take(records, ends, self._decoder, self.source.topic_ids, whole=whole, since_ms=since)
         self.progress.halted = dict(self._halted)
         self._begun = {**ends, **self._halted}
-        if next(self._merges) % TIDY_EVERY == 0 or size > TIDY_AFTER:
+        self._untidy += size
+        if next(self._merges) % TIDY_EVERY == 0 or (whole and self._untidy > TIDY_AFTER):
+            self._untidy = 0
             spark.sparkContext.setJobGroup("almanac book upkeep", "almanac book: OPTIMIZE and VACUUM")
             self.book.tidy()
             if self.gone is not None:

@@ -264,24 +264,25 @@ class Shelf:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder.rstrip("/")
-        self._lock = threading.Lock()
+        self._locks = {name: threading.Lock() for name in ("book", "fired")}  # to open one does not hold the other up
         self._opened: dict[str, tuple[DeltaTable, _Stamp, Any]] = {}  # by folder: the table, and what was made of it
 
     def book(self) -> Book:
         """The latest version of the book. Raises `read.NoBook` where there is none yet, `read.BookError` if damaged."""
-        found: Book = self._latest(f"{self._folder}/book", Book)
+        found: Book = self._latest("book", Book)
         return found
 
     def fired(self) -> FiredTable:
         """The latest version of what fired; empty where there is no table yet."""
         try:
-            found: FiredTable = self._latest(f"{self._folder}/fired", FiredTable)
+            found: FiredTable = self._latest("fired", FiredTable)
             return found
         except read.NoBook:
             return FiredTable(None)
 
-    def _latest(self, path: str, make: Callable[[DeltaTable], Any]) -> Any:
-        with self._lock:
+    def _latest(self, name: str, make: Callable[[DeltaTable], Any]) -> Any:
+        path = f"{self._folder}/{name}"
+        with self._locks[name]:
             table, stamp, made = self._opened.get(path, (None, None, None))
             if table is None or stamp is None or stamp != _stamp(path, table.version()):
                 # Opened anew, not updated: a book that was built again begins with version 0.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from almanac import formats, kafka, live, scan, words
 from almanac.book import glance, read, search
 from almanac.desk import cursors, over
-from almanac.desk.front import HOUR, Front
+from almanac.desk.front import HOUR
 from almanac.desk.shapes import Count, FiredQuery, FiredRow, Found, Query, Row, Step
 from almanac.desk.view import Newest, View
 from almanac.live import Heard, Key
@@ -81,10 +81,8 @@ class Sight:
         return sorted(rows, key=lambda row: (row.topic, row.partition))
 
     def heard_of(self, id: bytes) -> list[tuple[Key, Heard]]:
-        """What the tail says of the id."""
-        view = self._newest.get()
-        with self.live.held() as heard:
-            return [(key, heard[key]) for key in view.keys(id) if key in heard]
+        """What the tail says of the id, or said a short while ago."""
+        return self.live.heard_of(self._newest.get().keys(id))
 
     def page(self, query: Query) -> Found[Row]:
         """A page. One row more is asked for, to know whether there is a next page."""
@@ -94,17 +92,24 @@ class Sight:
         view = self.look()
         wanted = query.limit + 1
         part = query.id_part.encode() if query.id_part else None
-        booked, end = self._from_book(view, query, part, due_from, due_to, after, wanted, now)
-        # Both at one moment: what is moved meanwhile must not be missing from the one and not yet be in the other.
-        with self.live.held(view.reading) as heard:
-            rows = [row for row in booked if not _over(heard, row)]
-            for key, word in self.live.alive.items():
-                if not view.news(key, word) or not _matches(key, word, query, part, due_from, due_to):
-                    continue
-                place = _place(key, word)
-                begun = after is None or _behind(place, after, query.sort)
-                if begun and (end is None or not _behind(place, end, query.sort)):
-                    rows.append(_pending(key, word))
+        booked: list[read.Pending] = []
+        first, end, size = self._skip(view, due_from, now), after, wanted + SPARE
+        while True:
+            found, end = _next(view, query, part, first, due_to, end, size)
+            booked += found
+            # Both at one moment: what is moved meanwhile must not be missing from the one and not yet be in the other.
+            with self.live.held(view.reading) as heard:
+                rows = [row for row in booked if not _over(heard, row)]
+                for key, word in self.live.alive.items():
+                    if not view.news(key, word) or not _matches(key, word, query, part, due_from, due_to):
+                        continue
+                    place = _place(key, word)
+                    begun = after is None or _behind(place, after, query.sort)
+                    if begun and (end is None or not _behind(place, end, query.sort)):
+                        rows.append(_pending(key, word))
+            if end is None or len(rows) >= wanted:
+                break
+            size = min(LARGEST, size * 4)  # many of the book's are over
         rows.sort(key=lambda row: search.order(row, query.sort), reverse=query.sort == "-due")
         more = len(rows) > query.limit or end is not None
         rows = rows[: query.limit]
@@ -114,40 +119,18 @@ class Sight:
         total = self._total(view, query, part, due_from, due_to) if query.total else None
         return Found(rows=[self.row(row) for row in rows], cursor=cursor, total=total)
 
-    def _from_book(
-        self, view: View, query: Query, part: bytes | None, due_from: int | None, due_to: int | None,
-        after: search.Cursor | None, wanted: int, now: int,
-    ) -> tuple[list[read.Pending], search.Cursor | None]:  # fmt: skip
-        """The next ones of the book that are not over by what the tail has said; and up to where, if there are more."""
-        if view.book is None or view.front is None:
-            return [], None
-        found: list[read.Pending] = []
-        size = wanted + SPARE
-        if due_from is None or due_from < now:
-            due_from = self._skip(view, view.front, due_from, now)
-        while len(found) < wanted:
-            rows = view.book.search(
-                id_part=part, target=query.target, topic=query.topic, due_from=due_from, due_to=due_to,
-                sort=query.sort, after=after, limit=size, payloads=False,
-            )  # fmt: skip
-            with self.live.held(view.reading) as heard:
-                found += [row for row in rows if not _over(heard, row)]
-            if len(rows) < size:
-                return found, None
-            after = search.cursor(rows[-1])
-            size = min(LARGEST, size * 4)
-        return found, after
-
-    def _skip(self, view: View, front: Front, due_from: int | None, now: int) -> int | None:
+    def _skip(self, view: View, due_from: int | None, now: int) -> int | None:
         """Past what the book has and the log says is over: all of it was due before now."""
+        if view.front is None or (due_from is not None and due_from >= now):
+            return due_from
         with self.live.held(view.reading) as heard:
             few = len(heard) <= SPARE
         if few:
             return due_from
         with self._fronts:
-            front.reach(now)
+            view.front.reach(now)
             with self.live.held(view.reading) as heard:
-                return max(due_from or 0, front.bound(heard))
+                return max(due_from or 0, view.front.bound(heard))
 
     def total(self) -> int:
         """How many are pending, exactly."""
@@ -292,6 +275,20 @@ class Sight:
 
 
 # Small things
+
+
+def _next(
+    view: View, query: Query, part: bytes | None, due_from: int | None, due_to: int | None,
+    after: search.Cursor | None, size: int,
+) -> tuple[list[read.Pending], search.Cursor | None]:  # fmt: skip
+    """The next ones of the book, without their payloads; and up to where, if there are more."""
+    if view.book is None:
+        return [], None
+    rows = view.book.search(
+        id_part=part, target=query.target, topic=query.topic, due_from=due_from, due_to=due_to,
+        sort=query.sort, after=after, limit=size, payloads=False,
+    )  # fmt: skip
+    return rows, search.cursor(rows[-1]) if len(rows) == size else None
 
 
 def _filled(view: View, rows: list[read.Pending], booked: list[read.Pending]) -> list[read.Pending]:

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from almanac import errors, scan, topics, words
 from almanac.book import read, search, trust
 from almanac.desk.front import Front
-from almanac.live import Key
+from almanac.live import Key, Reading
 from almanac.ports import Source
 from almanac.settings import Settings
 
@@ -25,6 +25,7 @@ log = logging.getLogger("almanac.view")
 
 CHECK = 0.25  # seconds between looks for a newer version
 LOOK = 10.0  # seconds between looks at the topics, and at whether the book is to be trusted
+GONE = 60.0  # seconds after which a topic that Kafka no longer names counts as deleted
 STALE = 20.0  # seconds after which a view is not used before it was looked after
 
 
@@ -39,7 +40,7 @@ class View:
     why: str | None = None  # the book is not to be trusted
     made: float = 0.0  # by the monotonic clock
     opened: search.Book | None = None  # what was looked at, trusted or not
-    reading: int | None = None  # of the tail, see `Live.held`
+    reading: Reading | None = None  # of the tail, see `Live.held`
 
     def keys(self, id: bytes) -> list[Key]:
         """Wherever the id may be; for a watch."""
@@ -82,8 +83,9 @@ class Newest:
             return  # another one is at it
         try:
             self._renew(warm=True)
-        except Exception as error:  # whoever asks Kafka next is told; the view in use stays good
+        except Exception as error:
             log.info("no newer view: %s", errors.brief(error))
+            self._checked = -STALE  # whoever asks next looks themselves, and is told
         finally:
             self._making.release()
 
@@ -95,16 +97,15 @@ class Newest:
             return view
 
     def _renew(self, *, warm: bool) -> View:
-        before = self._view
-        book, broken = self._opened()
-        view = before
-        if before is None or before.opened is not book or time.monotonic() - before.made > LOOK:
+        before, (book, broken) = self._view, self._opened()
+        if before is not None and before.opened is book and time.monotonic() - before.made < LOOK:
+            view = before
+        else:
             view = self._made(book, broken)
             if before is not None and before.book is not None and before.book is view.book:
                 view = replace(view, front=before.front)  # it knows what was looked up so far
             elif warm:
                 _warm(view)
-        assert view is not None
         with self._lock:
             self._view, self._checked = view, time.monotonic()
         return view
@@ -112,7 +113,11 @@ class Newest:
     def _made(self, book: search.Book | None, broken: str | None) -> View:
         names = list(self._settings.topics)
         topic_ids = topics.topic_ids(self._admin, names)
-        sources = scan.partitions(self._admin, names)
+        sources = [source for source in scan.partitions(self._admin, names) if source[0] in topic_ids]
+        if (before := self._view) is not None and time.monotonic() - before.made < GONE:
+            missing = sorted({topic for topic, _ in before.starts.keys() - set(sources)})
+            if missing:  # a broker that has just come back does not know all of them yet
+                raise errors.Unreachable(f"Kafka does not name all partitions of {', '.join(missing)}: ask once more")
         lows, highs = scan.bounds(self._admin, sources)
         why = broken
         if book is not None:
