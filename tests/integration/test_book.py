@@ -14,7 +14,7 @@ from logs import DUE, TOPIC, TOPIC_ID, frame, record, schedule
 from pyspark.sql import SparkSession
 
 from almanac import errors, words
-from almanac.book import decoders, fold, read, session, table
+from almanac.book import decoders, fold, read, session, spans, table
 from almanac.record import Headers, Record
 
 IDS = {TOPIC: TOPIC_ID}
@@ -259,6 +259,25 @@ def test_a_topic_that_left_takes_its_rows_along(book: table.Book) -> None:
     book.keep_only(["another"])
     assert rows(book) == []
     assert book.offsets() == {}
+
+
+def test_a_tidy_book_is_in_order_of_due_times(book: table.Book) -> None:
+    """Whoever wants what is due in a while reads few of its files."""
+    dues = random.Random(1).sample(range(DUE, DUE + 100_000), 6_000)
+    words = [record(n, b"%d" % n, b"v", schedule(due)) for n, due in enumerate(dues)]
+    most = "spark.sql.files.maxRecordsPerFile"
+    usual = book.spark.conf.get(most)
+    book.spark.conf.set(most, "500")
+    try:
+        take(book, words[:5_900], 5_900)
+        take(book, words[5_900:], 6_000)
+        book.tidy()
+    finally:
+        book.spark.conf.set(most, usual or "")
+    files = spans.of(read.opened(book.path), table.CLUSTER)
+    assert len(files) >= 12
+    for due in range(DUE + 5_000, DUE + 100_000, 5_000):
+        assert sum(each.least <= due * 1000 <= each.greatest for each in files) <= 2
 
 
 def test_tidying_changes_nothing(book: table.Book) -> None:

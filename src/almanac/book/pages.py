@@ -92,6 +92,7 @@ def write(
     spark.sparkContext.setJobGroup("almanac page", f"almanac page {number}")
     rows = select(spark, book, position.version, horizon, shards, topics)
     writer = rows.write.partitionBy("shard").option("parquet.block.size", ROW_GROUP).option("compression", "snappy")
+    writer = writer.option("maxRecordsPerFile", 0)  # one file a shard
     try:
         writer.mode("overwrite").parquet(path)
     except Exception:

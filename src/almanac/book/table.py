@@ -30,6 +30,7 @@ from almanac.book import decoders, fold, places, read, trust
 log = logging.getLogger(__name__)
 
 ATTEMPTS = 3
+CLUSTER = "wake"  # the column whose order the files have
 
 COLUMNS: Mapping[str, str] = {
     "topic": "STRING", "partition": "INT", "key": "BINARY", "slot": "BIGINT",
@@ -73,7 +74,7 @@ class Book:
         kept = f"interval {self._kept_ms // 1000} seconds"
         columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
         self.spark.sql(f"""
-            CREATE TABLE {self.table} ({columns}) USING delta CLUSTER BY (wake) TBLPROPERTIES (
+            CREATE TABLE {self.table} ({columns}) USING delta CLUSTER BY ({CLUSTER}) TBLPROPERTIES (
                 'almanac.schema' = '{trust.SCHEMA_VERSION}', 'delta.enableDeletionVectors' = 'true',
                 'delta.dataSkippingStatsColumns' = 'slot,wake,partition,version',
                 'delta.deletedFileRetentionDuration' = '{kept}', 'delta.logRetentionDuration' = '{kept}')""")
@@ -196,9 +197,11 @@ class Book:
 
     def _fill(self, news: DataFrame) -> None:
         """The first batch. It overwrites: whatever another writer did meanwhile, the table is one batch's truth."""
-        news.alias("n").where(_KEPT).selectExpr(
+        rows = news.alias("n").where(_KEPT).selectExpr(
             *(f"{expression} AS {name}" for name, expression in _INSERT.items())
-        ).write.format("delta").mode("overwrite").save(self.path)
+        )
+        # An overwrite of all there is, as such, forgets what the table is clustered by.
+        rows.write.format("delta").mode("overwrite").option("replaceWhere", "true").save(self.path)
 
     def _merge(self, news: DataFrame) -> None:
         news.createOrReplaceTempView("almanac_news")
