@@ -139,6 +139,13 @@ class Book(read.Reader):
         if after is not None:
             behind = after._asdict() | {"key": after.id}
             wanted.append(_behind([(name, behind[name]) for name in columns], backwards=sort == "-due"))
+        if id_part:
+            # Every id is looked at, once, and of the other columns only those where such ids are.
+            where = " AND ".join(wanted + _between("due", least, most))
+            (found,) = self._rows(f"SELECT min(due) AS least, max(due) AS most FROM book WHERE {where}")
+            if found["least"] is None:
+                return []
+            least, most = found["least"], found["most"] + 1
         way = " DESC" if sort == "-due" else ""
         ordered = ", ".join(f"{name}{way}" for name in columns)
 
@@ -153,8 +160,8 @@ class Book(read.Reader):
 
         files = [] if sort == "id" else self._files
         rows = spans.first_rows(ask, files, least, most, backwards=sort == "-due", limit=int(limit))
-        found = [_light(row) for row in rows]
-        return self._with_payloads(found) if payloads and found else found
+        light = [_light(row) for row in rows]
+        return self._with_payloads(light) if payloads and light else light
 
     def filled(self, rows: list[read.Pending]) -> list[read.Pending]:
         """These rows of a search without payloads, with them."""

@@ -197,8 +197,10 @@ class Book:
 
     def _fill(self, news: DataFrame) -> None:
         """The first batch. It overwrites: whatever another writer did meanwhile, the table is one batch's truth."""
-        rows = news.alias("n").where(_KEPT).selectExpr(
-            *(f"{expression} AS {name}" for name, expression in _INSERT.items())
+        rows = (
+            news.alias("n")
+            .where(_KEPT)
+            .selectExpr(*(f"{expression} AS {name}" for name, expression in _INSERT.items()))
         )
         # An overwrite of all there is, as such, forgets what the table is clustered by.
         rows.write.format("delta").mode("overwrite").option("replaceWhere", "true").save(self.path)
