@@ -10,6 +10,7 @@ Cursors are the last row's place in the order, not a number of rows: the thousan
 what is added or goes away meanwhile neither repeats nor hides another row.
 """
 
+import collections
 import dataclasses
 import threading
 from collections.abc import Callable
@@ -24,6 +25,7 @@ Sort = Literal["due", "-due", "id"]
 By = Literal["hour", "day"]
 LENGTH: dict[By, int] = {"hour": 3_600_000, "day": 86_400_000}  # ms
 
+MANY = 1_000_000  # rows: more than any one question is for
 _SLIM = "topic, partition, key, version, due"
 _LIGHT = f"{_SLIM}, timestamp, target"
 FIRED = "fired"  # the outcome of what was delivered; any other is the reason of its dead letter
@@ -103,12 +105,14 @@ class Book(read.Reader):
     def __init__(self, table: DeltaTable) -> None:
         self._table = table
         self._query = read.query(book=table)
+        self._counting = threading.Lock()
+        self._hours: list[tuple[int, str, int]] | None = None
         self._files = spans.of(table, "wake")
         self._raw = None if "://" in table.table_uri.removeprefix("file://") else spans.Raw(table, self._files)
 
     def find(self, schedule_id: bytes) -> list[read.Pending]:
         """The pending schedules of that id: one at most in each partition of each topic."""
-        rows = self._rows(f"SELECT {_SLIM} FROM book WHERE pending AND key = {_literal(schedule_id)}")
+        rows = self._picked(_SLIM, [f"key = {_literal(schedule_id)}"], None, None, "topic, partition", MANY)
         return self._with_payloads([_light(row) for row in rows]) if rows else []
 
     def search(
@@ -129,7 +133,7 @@ class Book(read.Reader):
         `id_part`: anywhere in the id, byte by byte. `topic` is the schedules topic. Without `payloads` the rows have
         neither value nor headers, and come in half the time.
         """
-        wanted = ["pending", *_matches("key", id_part), *_equals(target=target, topic=topic)]
+        wanted = [*_matches("key", id_part), *_equals(target=target, topic=topic)]
         least, most = due_from, due_to
         if after is not None and sort == "due":
             least = max(after.due, -1 if least is None else least)
@@ -139,26 +143,14 @@ class Book(read.Reader):
         if after is not None:
             behind = after._asdict() | {"key": after.id}
             wanted.append(_behind([(name, behind[name]) for name in columns], backwards=sort == "-due"))
-        if id_part:
-            # Every id is looked at, once, and of the other columns only those where such ids are.
-            where = " AND ".join(wanted + _between("due", least, most))
-            (found,) = self._rows(f"SELECT min(due) AS least, max(due) AS most FROM book WHERE {where}")
-            if found["least"] is None:
-                return []
-            least, most = found["least"], found["most"] + 1
         way = " DESC" if sort == "-due" else ""
         ordered = ", ".join(f"{name}{way}" for name in columns)
 
         def ask(least: int | None, most: int | None, limit: int) -> list[dict[str, Any]]:
-            # `wake` is the due time, and the files know their least and greatest; -1 where every page needs the row
-            span = [f"(wake >= {least} OR wake = -1) AND due >= {least}"] if least is not None else []
-            span += [f"wake < {most} AND due < {most}"] if most is not None else []
-            return self._rows(
-                f"SELECT {_SLIM if payloads else _LIGHT} FROM book "
-                f"WHERE {' AND '.join(wanted + span)} ORDER BY {ordered} LIMIT {limit}"
-            )
+            return self._picked(_SLIM if payloads else _LIGHT, wanted, least, most, ordered, limit)
 
-        files = [] if sort == "id" else self._files
+        # The order of the files is no help for ids, and few ids hold a part: all files are looked at in any case.
+        files = [] if sort == "id" or id_part else self._files
         rows = spans.first_rows(ask, files, least, most, backwards=sort == "-due", limit=int(limit))
         light = [_light(row) for row in rows]
         return self._with_payloads(light) if payloads and light else light
@@ -170,29 +162,46 @@ class Book(read.Reader):
     def _with_payloads(self, rows: list[read.Pending]) -> list[read.Pending]:
         """In a second question: to read a million payloads takes longer than all the rest."""
         dues, versions = [row.due for row in rows], ", ".join(sorted({str(row.version) for row in rows}))
-        least, most = min(dues), max(dues)
-        asked = f"SELECT {_LIGHT}, value, headers FROM {{}} WHERE pending AND version IN ({versions})"
-        # Straight from the files where these can be reached: a table with deletion vectors is read as a whole, of a
-        # file only what is wanted. Rows of a file may be gone from the table, but these are known not to be, and a
-        # version never changes its payload.
-        if self._raw is not None and (names := self._raw.names(least, most)):
-            found = _by_place(read.rows(self._raw.query, " UNION ALL ".join(asked.format(name) for name in names)))
-            if all(_place(row) in found for row in rows):
-                return [_filled(row, found[_place(row)]) for row in rows]
-        span = f" AND (wake >= {least} OR wake = -1) AND wake <= {most}"
-        found = _by_place(self._rows(asked.format("book") + span))
-        return [_filled(row, found[_place(row)]) for row in rows]
+        wanted = [f"version IN ({versions})"]
+        found = self._picked(f"{_LIGHT}, value, headers", wanted, min(dues), max(dues) + 1, "due", MANY)
+        by_place = {(row["topic"], row["partition"], row["key"], row["version"]): row for row in found}
+        return [_filled(row, by_place[row.topic, row.partition, row.id, row.version]) for row in rows]
+
+    def _picked(
+        self, columns: str, wanted: list[str], least: int | None, most: int | None, order: str, limit: int
+    ) -> list[dict[str, Any]]:
+        """The first pending rows of the table that are wanted and due between these; the second is not included."""
+        if self._raw is not None:
+            return self._raw.rows(columns, wanted, least, most, order, limit)
+        # `wake` is the due time, and the files know their least and greatest; -1 where every page needs the row
+        span = [f"(wake >= {least} OR wake = -1) AND due >= {least}"] if least is not None else []
+        span += [f"wake < {most} AND due < {most}"] if most is not None else []
+        where = " AND ".join(["pending", *wanted, *span])
+        return self._rows(f"SELECT {columns} FROM book WHERE {where} ORDER BY {order} LIMIT {limit}")
 
     def counts(
         self, by: By, *, target: str | None = None, due_from: int | None = None, due_to: int | None = None
     ) -> list[Count]:
-        """How many wait, exactly, by hour or day (UTC) and target; in order of time. Cancelled ones are gone."""
-        wanted = ["pending", *_equals(target=target), *_between("due", due_from, due_to)]
-        rows = self._rows(
-            f"SELECT due / {LENGTH[by]} * {LENGTH[by]} AS start, target, count(*) AS count FROM book "
-            f"WHERE {' AND '.join(wanted)} GROUP BY 1, 2 ORDER BY 1, 2"
-        )
-        return [Count(**row) for row in rows]
+        """How many wait, exactly, by hour or day (UTC) and target; in order of time. Cancelled ones are gone.
+
+        A range begins and ends with whole hours.
+        """
+        length, found = LENGTH[by], collections.Counter[tuple[int, str]]()
+        for start, name, number in self.hours():
+            if target in (None, name) and (due_from or 0) <= start < (due_to or 1 << 62):
+                found[start // length * length, name] += number
+        return [Count(start=start, target=name, count=number) for (start, name), number in sorted(found.items())]
+
+    def hours(self) -> list[tuple[int, str, int]]:
+        """How many wait in each hour for each target; counted once."""
+        with self._counting:
+            if self._hours is None:
+                hour = LENGTH["hour"]
+                columns = self.columns(
+                    f"SELECT due / {hour} * {hour} AS start, target, count(*) FROM book WHERE pending GROUP BY 1, 2"
+                )
+                self._hours = list(zip(*columns, strict=True))
+            return self._hours
 
     def matching(
         self,
@@ -350,14 +359,6 @@ def _literal(value: Any) -> str:
     if isinstance(value, bytes):
         return f"decode('{value.hex()}', 'hex')"
     return read.quoted(value) if isinstance(value, str) else str(int(value))
-
-
-def _place(row: read.Pending) -> tuple[Any, ...]:
-    return row.topic, row.partition, row.id, row.version
-
-
-def _by_place(rows: list[dict[str, Any]]) -> dict[tuple[Any, ...], dict[str, Any]]:
-    return {(row["topic"], row["partition"], row["key"], row["version"]): row for row in rows}
 
 
 def _light(row: dict[str, Any]) -> read.Pending:

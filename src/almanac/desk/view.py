@@ -145,5 +145,5 @@ def _warm(view: View) -> None:
     """Asks what people ask: the book's files are open then."""
     if view.book is not None and view.front is not None:
         view.book.find(b"")
-        view.book.matching()
+        view.book.hours()
         view.front.reach(int(time.time() * 1000))
