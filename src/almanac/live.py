@@ -130,6 +130,8 @@ class Live:
         self._heard: dict[Key, Heard] = {}
         self._past: dict[Key, Heard] = {}  # what was dropped last, of keys with something that is over
         self.alive: dict[Key, words.Word] = {}  # of these, what is pending; read it while held
+        self.changes: list[Key] = []  # the keys in the order in which they were heard of; read it while held
+        self.epoch = 0  # another number: the changes begin anew
         self.ended: deque[tuple[Key, Over]] = deque()  # what is over, in the order of the log; read it while held
         self._watches: dict[Key, list[Watch]] = {}
         self._base: dict[Source, int] = {}  # where reading began
@@ -256,6 +258,7 @@ class Live:
         self._reading = None
         self._readings += 1
         self._heard, self._past, self.alive, self._halted = {}, {}, {}, set()
+        self.changes, self.epoch = [], self.epoch + 1
         self.ended.clear()
         for watches in self._watches.values():
             for watch in watches:
@@ -273,6 +276,7 @@ class Live:
             for key in gone:
                 self.alive.pop(key, None)
             if gone:
+                self.changes, self.epoch = list(self._heard), self.epoch + 1
                 self.ended = deque(each for each in self.ended if each[0] in self._heard)
             self._base = {source: max(base, known[source]) for source, base in self._base.items()}
 
@@ -341,6 +345,7 @@ class Live:
         if heard is None:
             heard = self._heard[key] = Heard()
         heard.last = record.offset
+        self.changes.append(key)
         if isinstance(said, words.Kill):
             word = heard.word
             if _acks(record, said):

@@ -7,6 +7,7 @@ one question (`reach`), and only those that were cancelled or moved by their ids
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 from almanac.book import glance, search
@@ -26,12 +27,15 @@ class Front:
         self._until = 0  # every row due before then has been looked at
         self._rows: dict[Key, glance.Glance] = {}
         self._waiting: list[tuple[int, Key, int]] = []  # due, key, version of those that were not over when looked at
+        self._passed = 0  # so many of these were over when looked at last
         self._asked: set[Key] = set()  # ids that were looked up, found or not
+        self._heard_to = (-1, 0)  # the changes that were looked at: their epoch, and how many
+        self.unknown: set[Key] = set()  # ids that `learn` must be told of before it is clear what they replace
         self.gone: dict[Key, glance.Glance] = {}  # what is over by what the tail has said; once over, over for good
         self.hours: Counter[tuple[int, str]] = Counter()  # of these: how many by hour (its number) and target
 
     def reach(self, now: int) -> None:
-        """Looks at all rows due before now, and some more: each look reads the whole book."""
+        """Looks at all rows due before now, and some more: each look reads the first files of the book."""
         if now <= self._until:
             return
         until = now + AHEAD
@@ -39,21 +43,19 @@ class Front:
         if len(rows) == MOST:  # after a long time without a scheduler; further another time
             until = rows[-1].due
             rows = [row for row in rows if row.due < until]
-        for row in rows:
-            key = (row.topic, row.partition, row.id)
-            self._rows[key] = row
-            self._waiting.append((row.due, key, row.version))
-        self._waiting.sort()
+        found = {(row.topic, row.partition, row.id): row for row in rows}
+        self._rows |= found
+        waiting = self._waiting[self._passed :] + [(row.due, key, row.version) for key, row in found.items()]
+        self._waiting, self._passed = sorted(waiting), 0
         self._until = until
 
     def bound(self, heard: dict[Key, Heard]) -> int:
         """Nothing that the book has below this due time is still pending."""
-        self._waiting = [each for each in self._waiting if not (h := heard.get(each[1])) or not h.hides(each[2])]
-        return self._waiting[0][0] if self._waiting else self._until
-
-    def missing(self, heard: dict[Key, Heard]) -> list[Key]:
-        """The ids that `learn` must be told of before `row` knows them."""
-        return list(heard.keys() - self._rows.keys() - self._asked)
+        for due, key, version in itertools.islice(self._waiting, self._passed, None):
+            if not (said := heard.get(key)) or not said.hides(version):
+                return due
+            self._passed += 1
+        return self._until
 
     def learn(self, keys: list[Key]) -> None:
         """Looks these ids up."""
@@ -63,11 +65,19 @@ class Front:
                 self._rows[row.topic, row.partition, row.id] = row
             self._asked.update(part)
 
-    def settle(self, heard: dict[Key, Heard]) -> None:
-        """Brings `gone` up to date: only what was heard of since, and was not over, is looked at."""
-        for key in heard.keys() - self.gone.keys():
-            row = self._rows.get(key)
-            if row is not None and heard[key].hides(row.version):
+    def hear(self, heard: dict[Key, Heard], changes: list[Key], epoch: int) -> None:
+        """Brings `gone` and `unknown` up to date. Only what was heard of since the last time is looked at."""
+        begin = self._heard_to[1] if self._heard_to[0] == epoch else 0
+        asked, self.unknown = self.unknown.union(itertools.islice(changes, begin, None)), set()
+        self._heard_to = (epoch, len(changes))
+        for key in asked:
+            row, said = self._rows.get(key), heard.get(key)
+            if said is None or key in self.gone:
+                continue
+            if row is None:
+                if key not in self._asked:
+                    self.unknown.add(key)
+            elif said.hides(row.version):
                 self.gone[key] = row
                 self.hours[row.due // HOUR, row.target] += 1
 

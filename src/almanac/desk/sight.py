@@ -164,15 +164,15 @@ class Sight:
         with self._fronts:
             front.reach(int(time.time() * 1000))
             with self.live.held(view.reading) as heard:
-                missing = front.missing(heard)
-            if len(missing) > UNKNOWN:
-                raise live.Behind(f"{len(missing):,} ids changed since the book was written: ask again later")
-            front.learn(missing)
+                front.hear(heard, self.live.changes, self.live.epoch)
+            if len(front.unknown) > UNKNOWN:
+                raise live.Behind(f"{len(front.unknown):,} ids changed since the book was written: ask again later")
+            front.learn(list(front.unknown))
             with self.live.held(view.reading) as heard:
                 # What was said of an id since, nobody knows yet what it replaces: it counts as it was before.
-                unknown = set(front.missing(heard))
-                front.settle(heard)
-                come = [each for each in self.live.alive.items() if each[0] not in unknown and view.news(*each)]
+                front.hear(heard, self.live.changes, self.live.epoch)
+                alive = self.live.alive.items()
+                come = [each for each in alive if each[0] not in front.unknown and view.news(*each)]
                 return Corrected(dict(front.gone), Counter(front.hours), come)
 
     def counts(self, by: Step, target: str | None, due_from: int | None, due_to: int | None) -> list[Count]:
