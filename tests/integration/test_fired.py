@@ -239,7 +239,7 @@ def test_searches_of_what_waits(
     book = shelf.book()
     everything = book.pending(1000)
     assert book._raw is not None
-    assert book._raw._left  # some rows are gone from files that others are in
+    assert book._raw._kept  # some rows are gone from files that others are in
     assert len(everything) == book.count() > 50
     assert book.find(b"adrift") == [row for row in everything if row.id == b"adrift"]
     if enough == 1:

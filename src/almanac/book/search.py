@@ -108,7 +108,7 @@ class Book(read.Reader):
         self._counting = threading.Lock()
         self._hours: list[tuple[int, str, int]] | None = None
         self._files = spans.of(table, "wake")
-        self._raw = None if "://" in table.table_uri.removeprefix("file://") else spans.Raw(table, self._files)
+        self._raw = spans.raw(table, self._files, "wake")
 
     def find(self, schedule_id: bytes) -> list[read.Pending]:
         """The pending schedules of that id: one at most in each partition of each topic."""

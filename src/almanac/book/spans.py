@@ -36,7 +36,7 @@ class _Left:
 
 
 class Raw:
-    """The book's files one by one, each a table to the query; known to it when they are first needed.
+    """The book's files one by one, each a table to the query; opened when they are first needed.
 
     A Delta table with deletion vectors is read as a whole, of a plain file only what is wanted. So the rows that the
     vectors delete are read once, and left out of what is found.
@@ -47,16 +47,9 @@ class Raw:
         self._root = unquote(table.table_uri.removeprefix("file://")).rstrip("/")
         self._files = {f"file_{number}": file for number, file in enumerate(files)}
         kept = pa.table(table.deletion_vectors())
-        vectors = {
-            unquote(path.as_py()).rpartition("/")[2]: vector.values
-            for path, vector in zip(kept["filepath"], kept["selection_vector"], strict=True)
-        }
-        self._left = {
-            name: _left(self._place(file), vectors[base])
-            for name, file in self._files.items()
-            if (base := self._place(file).rpartition("/")[2]) in vectors
-        }
-        self._known: set[str] = set()
+        vectors = zip(kept["filepath"].to_pylist(), kept["selection_vector"], strict=True)
+        self._kept = {_base(path): vector.values for path, vector in vectors}  # which rows, by the file's name
+        self._left: dict[str, _Left | None] = {}
         self._lock = threading.Lock()
 
     def rows(
@@ -74,44 +67,58 @@ class Raw:
     def _ask(
         self, columns: str, wanted: list[str], least: int | None, most: int | None, rest: str
     ) -> list[dict[str, Any]]:
+        low, high = -1 if least is None else least, 1 << 62 if most is None else most
         parts = []
         for name, file in self._files.items():
-            left = self._left.get(name)
-            first, last = (left.least, left.greatest) if left is not None else (file.least, file.greatest)
             # `wake` is -1 in rows that every page needs: when these are due only the file itself knows
-            if (most is not None and first >= most) or (least is not None and first != -1 and last < least):
+            if file.least >= high or (file.least != -1 and file.greatest < low):
                 continue
-            low = max(-1 if least is None else least, left.least if left is not None else -1)
-            span = [f"due >= {low}"] if low > -1 else []
-            span += [f"due < {most}"] if most is not None else []
-            where = " AND ".join(["pending", *wanted, *span])
-            parts.append(f"SELECT {columns}, '{name}' AS file FROM {self._table(name)} WHERE {where}")
+            left = self._opened(name, file)
+            first = max(low, left.least) if left is not None else low  # what fired is gone: the first rows of a file
+            if left is None or (first < high and left.greatest >= low):
+                where = " AND ".join(["pending", *wanted, f"due >= {first}", f"due < {high}"])
+                parts.append(f"SELECT {columns}, '{name}' AS file FROM {name} WHERE {where}")
         return read.rows(self._query, f"{' UNION ALL '.join(parts)} {rest}") if parts else []
 
-    def _table(self, name: str) -> str:
+    def _opened(self, name: str, file: File) -> _Left | None:
+        """Makes it known to the query; what is left of it, if rows are gone."""
         with self._lock:
-            if name not in self._known:
-                place = read.quoted(self._place(self._files[name]))
-                self._query.execute(f"CREATE EXTERNAL TABLE {name} STORED AS PARQUET LOCATION {place}")
-                self._known.add(name)
-        return name
-
-    def _place(self, file: File) -> str:
-        return f"{self._root}/{unquote(file.path)}"
+            if name not in self._left:
+                place = f"{self._root}/{unquote(file.path)}"
+                self._query.execute(f"CREATE EXTERNAL TABLE {name} STORED AS PARQUET LOCATION {read.quoted(place)}")
+                kept = self._kept.get(_base(file.path))
+                self._left[name] = _left(place, kept) if kept is not None else None
+            return self._left[name]
 
     def _without_gone(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         asked: dict[tuple[str, str, int], list[int]] = {}
         for row in rows:
-            if row["file"] in self._left:
+            if self._left[row["file"]] is not None:
                 asked.setdefault((row["file"], row["topic"], row["partition"]), []).append(row["version"])
         gone: set[tuple[str, str, int, int]] = set()
         for (file, topic, partition), versions in asked.items():
-            known = self._left[file].gone.get((topic, partition))
+            left = self._left[file]
+            known = left.gone.get((topic, partition)) if left is not None else None
             if known is not None:
                 found = pa.array(versions, pa.int64())
                 found = found.filter(pc.is_in(found, value_set=known))
                 gone.update((file, topic, partition, version) for version in found.to_pylist())
         return [row for row in rows if (row.pop("file"), row["topic"], row["partition"], row["version"]) not in gone]
+
+
+def raw(table: DeltaTable, files: list[File], column: str) -> Raw | None:
+    """None: they cannot be reached, or it is not known of each what it holds."""
+    if "://" in table.table_uri.removeprefix("file://"):
+        return None
+    known = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    without = [
+        each for each in known if each["num_records"] and each["num_records"] == each.get(f"null_count.{column}")
+    ]
+    return Raw(table, files) if len(files) + len(without) == len(known) else None
+
+
+def _base(path: str) -> str:
+    return unquote(path).rpartition("/")[2]
 
 
 def _left(path: str, kept: pa.Array) -> _Left:
