@@ -37,6 +37,7 @@ Key = tuple[str, int, bytes]
 FETCH = 20  # ms that Kafka waits for more; the end of a partition is told only after that
 IDLE = 180.0  # seconds without a question after which it reads no more
 BROKEN = "it broke off and began again: ask once more"
+REMEMBERED = 60_000  # ms that it is known of a schedule that it fired, at least
 MOST = 2_000_000  # records behind the book that are read for a question; more is the book's to read first
 
 
@@ -128,7 +129,7 @@ class Live:
         self._forms = {topic: formats.named(name, grace) for topic, name in settings.sources}
         self.changed = threading.Condition(threading.RLock())
         self._heard: dict[Key, Heard] = {}
-        self._past: dict[Key, Heard] = {}  # what was dropped last, of keys with something that is over
+        self._past: dict[Key, Heard] = {}  # what was dropped, of keys that fired a short while ago
         self.alive: dict[Key, words.Word] = {}  # of these, what is pending; read it while held
         self.changes: list[Key] = []  # the keys in the order in which they were heard of; read it while held
         self.epoch = 0  # another number: the changes begin anew
@@ -177,6 +178,11 @@ class Live:
             if self._readings != reading.number:
                 raise errors.Unreachable(f"reading the schedules topics: {self._error or BROKEN}")
             return reading
+
+    def has_dropped(self, starts: Mapping[Source, int]) -> bool:
+        """Whether what a book needs that ends there is kept no longer: to follow it would begin anew."""
+        with self.changed:
+            return any(starts.get(source, 0) < base for source, base in self._base.items())
 
     def at(self, stops: Mapping[Source, int], seconds: float) -> bool:
         """Waits until it has read that far; False if it has not within the time."""
@@ -272,7 +278,9 @@ class Live:
         if any(known[source] > base for source, base in self._base.items()):
             gone = [key for key, said in self._heard.items() if said.last < known.get(key[:2], 0)]
             dropped = {key: self._heard.pop(key) for key in gone}
-            self._past = {key: said for key, said in dropped.items() if said.over}
+            long_ago = time.time() * 1000 - REMEMBERED
+            past = {**self._past, **dropped}
+            self._past = {key: said for key, said in past.items() if said.over and said.over[-1].at > long_ago}
             for key in gone:
                 self.alive.pop(key, None)
             if gone:

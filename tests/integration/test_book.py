@@ -261,19 +261,14 @@ def test_a_topic_that_left_takes_its_rows_along(book: table.Book) -> None:
     assert book.offsets() == {}
 
 
-def test_a_tidy_book_is_in_order_of_due_times(book: table.Book) -> None:
+def test_a_tidy_book_is_in_order_of_due_times(book: table.Book, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever wants what is due in a while reads few of its files."""
     dues = random.Random(1).sample(range(DUE, DUE + 100_000), 6_000)
     words = [record(n, b"%d" % n, b"v", schedule(due)) for n, due in enumerate(dues)]
-    most = "spark.sql.files.maxRecordsPerFile"
-    usual = book.spark.conf.get(most)
-    book.spark.conf.set(most, "500")
-    try:
-        take(book, words[:5_900], 5_900)
-        take(book, words[5_900:], 6_000)
-        book.tidy()
-    finally:
-        book.spark.conf.set(most, usual or "")
+    monkeypatch.setattr(table, "FILE_ROWS", 500)
+    take(book, words[:5_900], 5_900)
+    take(book, words[5_900:], 6_000)
+    book.tidy()
     files = spans.of(read.opened(book.path), table.CLUSTER)
     assert len(files) >= 12
     for due in range(DUE + 5_000, DUE + 100_000, 5_000):

@@ -110,15 +110,23 @@ def test_what_fired_and_what_was_buried() -> None:
     assert made.alive == {}
 
 
-def test_what_fired_is_remembered_for_a_while_when_the_book_knows_it() -> None:
+def test_what_fired_is_remembered_for_a_while_when_the_book_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "REMEMBERED", 1 << 60)
     made = listening(0, [schedule(0, b"a"), tombstone(1, b"a", 0), schedule(2, b"b"), schedule(3, b"c")])
     reading = _asks(made, 3)
     made._forget()
     ((key, heard),) = made.heard_of([(TOPIC, 0, b"a"), (TOPIC, 0, b"b")])
     assert (key[2], heard.over[-1].version) == (b"a", 0)
+    monkeypatch.setattr(live, "REMEMBERED", 60_000)
     reading.starts[SOURCE] = 4
     made._forget()
     assert made.heard_of([(TOPIC, 0, b"a")]) == []
+
+
+def test_a_book_older_than_what_is_kept() -> None:
+    made = listening(3, [])
+    assert made.has_dropped({SOURCE: 2})
+    assert not made.has_dropped({SOURCE: 3})
 
 
 def test_who_waits_for_a_reading_that_breaks_off_is_not_answered_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,8 +171,8 @@ class Book(read.Reader):
         self, columns: str, wanted: list[str], least: int | None, most: int | None, order: str, limit: int
     ) -> list[dict[str, Any]]:
         """The first pending rows of the table that are wanted and due between these; the second is not included."""
-        if self._raw is not None:
-            return self._raw.rows(columns, wanted, least, most, order, limit)
+        if self._raw is not None and (rows := self._raw.rows(columns, wanted, least, most, order, limit)) is not None:
+            return rows
         # `wake` is the due time, and the files know their least and greatest; -1 where every page needs the row
         span = [f"(wake >= {least} OR wake = -1) AND due >= {least}"] if least is not None else []
         span += [f"wake < {most} AND due < {most}"] if most is not None else []
@@ -188,7 +188,7 @@ class Book(read.Reader):
         """
         length, found = LENGTH[by], collections.Counter[tuple[int, str]]()
         for start, name, number in self.hours():
-            if target in (None, name) and (due_from or 0) <= start < (due_to or 1 << 62):
+            if target in (None, name) and (due_from or 0) <= start < (1 << 62 if due_to is None else due_to):
                 found[start // length * length, name] += number
         return [Count(start=start, target=name, count=number) for (start, name), number in sorted(found.items())]
 

@@ -45,15 +45,13 @@ ALWAYS: Mapping[str, str] = {
     "spark.databricks.delta.snapshotPartitions": "2",
     # a method of more bytecode is never compiled by the JVM: the fold took twice the time
     "spark.sql.codegen.hugeMethodLimit": "8000",
-    # Files small enough that a page, and whoever asks, reads only what is due then. By rows: payloads may be of any
-    # size, and compress to nothing. OPTIMIZE puts them in order of due time, within files too, and leaves large parts
-    # of the book that it has put in order alone (by default only those of 100 GB).
-    "spark.sql.files.maxRecordsPerFile": "100000",
+    # OPTIMIZE puts the book in order of due times, within files too, and leaves large parts that it has put in order
+    # alone (by default only those of 100 GB). It stops adding to a part before the second size: so that is larger.
     "spark.databricks.delta.optimize.maxFileSize": str(64 << 20),
     "spark.databricks.delta.optimize.minFileSize": str(32 << 20),
     "spark.databricks.io.skipping.mdc.sortWithinFiles": "true",
     "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.threshold": str(256 << 20),
-    "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.targetCubeSize": str(256 << 20),
+    "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.targetCubeSize": str(384 << 20),
     # VACUUM lists the folder in that many tasks; the default is 10,000
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
     # the page of Spark's web interface keeps its data in the driver's memory

@@ -15,6 +15,8 @@ from deltalake import DeltaTable, QueryBuilder
 from almanac.book import read
 
 ENOUGH = 100_000  # rows that a search looks at first: most end there
+PARTS = 200  # files in one question
+TRIES = 4  # questions, each for four times as many rows, while what is found is gone
 
 
 class File(NamedTuple):
@@ -54,40 +56,45 @@ class Raw:
 
     def rows(
         self, columns: str, wanted: list[str], least: int | None, most: int | None, order: str, limit: int
-    ) -> list[dict[str, Any]]:
-        """The first pending rows that are wanted and due between these; the columns name topic, partition, version."""
-        asked = limit
-        while True:
-            found = self._ask(columns, wanted, least, most, f"ORDER BY {order} LIMIT {asked}")
+    ) -> list[dict[str, Any]] | None:
+        """The first pending rows that are wanted and due between these; the columns name topic, partition, version.
+
+        None: it is less work to ask the table.
+        """
+        parts = self._parts(columns, wanted, least, most)
+        if not parts:
+            return []
+        for asked in [limit * 4**again for again in range(TRIES)] if len(parts) <= PARTS else []:
+            found = read.rows(self._query, f"{' UNION ALL '.join(parts)} ORDER BY {order} LIMIT {asked}")
             kept = self._without_gone(found)
             if len(kept) >= limit or len(found) < asked:
                 return kept[:limit]
-            asked *= 4
+        return None
 
-    def _ask(
-        self, columns: str, wanted: list[str], least: int | None, most: int | None, rest: str
-    ) -> list[dict[str, Any]]:
+    def _parts(self, columns: str, wanted: list[str], least: int | None, most: int | None) -> list[str]:
+        """A question to each file that may have such rows."""
         low, high = -1 if least is None else least, 1 << 62 if most is None else most
         parts = []
         for name, file in self._files.items():
             # `wake` is -1 in rows that every page needs: when these are due only the file itself knows
             if file.least >= high or (file.least != -1 and file.greatest < low):
                 continue
-            left = self._opened(name, file)
-            first = max(low, left.least) if left is not None else low  # what fired is gone: the first rows of a file
-            if left is None or (first < high and left.greatest >= low):
-                where = " AND ".join(["pending", *wanted, f"due >= {first}", f"due < {high}"])
+            left, first, end = self._opened(name, file), low, high
+            if left is not None:  # what fired is gone: the first rows of a file
+                first, end = max(low, left.least), min(high, left.greatest + 1)
+            if first < end:
+                where = " AND ".join(["pending", *wanted, f"due >= {first}", f"due < {end}"])
                 parts.append(f"SELECT {columns}, '{name}' AS file FROM {name} WHERE {where}")
-        return read.rows(self._query, f"{' UNION ALL '.join(parts)} {rest}") if parts else []
+        return parts
 
     def _opened(self, name: str, file: File) -> _Left | None:
         """Makes it known to the query; what is left of it, if rows are gone."""
         with self._lock:
             if name not in self._left:
-                place = f"{self._root}/{unquote(file.path)}"
+                place, kept = f"{self._root}/{unquote(file.path)}", self._kept.get(_base(file.path))
+                left = _left(place, kept) if kept is not None else None
                 self._query.execute(f"CREATE EXTERNAL TABLE {name} STORED AS PARQUET LOCATION {read.quoted(place)}")
-                kept = self._kept.get(_base(file.path))
-                self._left[name] = _left(place, kept) if kept is not None else None
+                self._left[name] = left
             return self._left[name]
 
     def _without_gone(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -31,6 +31,9 @@ log = logging.getLogger(__name__)
 
 ATTEMPTS = 3
 CLUSTER = "wake"  # the column whose order the files have
+# Rows of a file: so few that a page, and whoever asks, reads only what is due then. (Payloads may be of any size, and
+# compress to nothing: bytes say little.)
+FILE_ROWS = 100_000
 
 COLUMNS: Mapping[str, str] = {
     "topic": "STRING", "partition": "INT", "key": "BINARY", "slot": "BIGINT",
@@ -202,8 +205,9 @@ class Book:
             .where(_KEPT)
             .selectExpr(*(f"{expression} AS {name}" for name, expression in _INSERT.items()))
         )
+        writer = rows.write.format("delta").mode("overwrite").option("maxRecordsPerFile", FILE_ROWS)
         # An overwrite of all there is, as such, forgets what the table is clustered by.
-        rows.write.format("delta").mode("overwrite").option("replaceWhere", "true").save(self.path)
+        writer.option("replaceWhere", "true").save(self.path)
 
     def _merge(self, news: DataFrame) -> None:
         news.createOrReplaceTempView("almanac_news")
@@ -212,9 +216,14 @@ class Book:
     # Upkeep, away from the firing path
 
     def tidy(self) -> None:
-        """Joins small files and removes those that no page can be reading."""
+        """Puts what is new in order, and removes files that no page can be reading."""
+        most = "spark.sql.files.maxRecordsPerFile"
         try:
-            self.spark.sql(f"OPTIMIZE {self.table}")
+            self.spark.conf.set(most, str(FILE_ROWS))
+            try:
+                self.spark.sql(f"OPTIMIZE {self.table}")
+            finally:
+                self.spark.conf.unset(most)  # other tables are better off with large files
             self.spark.sql(f"VACUUM {self.table}")
         except PySparkException as error:
             if not conflict(error):

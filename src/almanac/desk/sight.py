@@ -63,6 +63,8 @@ class Sight:
         view = self._newest.get()
         # The book first, then the ends: one that is written meanwhile would seem to know more than the log has.
         ends = scan.ends(self._admin, list(view.starts))
+        if self.live.has_dropped(view.starts):
+            view = self._newest.get()  # somebody asks of a newer one since
         return replace(view, reading=self.live.follow(view.starts, view.topic_ids, ends))
 
     def high(self, source: Source) -> dict[Source, int]:
@@ -187,7 +189,7 @@ class Sight:
                 counts[each.start, each.target] += each.count
 
         def fits(due: int, name: str) -> bool:
-            return (target is None or name == target) and (due_from or 0) <= due < (due_to or 1 << 62)
+            return target in (None, name) and (due_from or 0) <= due < (1 << 62 if due_to is None else due_to)
 
         _, hours, come = self._corrected(view)
         for (hour, name), number in hours.items():
