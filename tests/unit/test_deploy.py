@@ -3,6 +3,7 @@
 import re
 
 import deployed
+import promql_parser
 import pytest
 
 SAYS = {"lateness": "AlmanacLate", "halted": "AlmanacHalted", "dead letters": "AlmanacDeadLetters",
@@ -21,7 +22,14 @@ def test_an_alert_says_how_bad_it_is_and_shows_labels_that_it_has(rule: dict[str
     text = " ".join(rule["annotations"].values())  # type: ignore[attr-defined]
     kept = {label.strip() for found in BY.findall(rule["expr"]) for label in found.split(",")} | {"instance"}
     assert set(SHOWN.findall(text)) <= kept
-    assert rule["expr"].count("(") == rule["expr"].count(")")
+
+
+@pytest.mark.parametrize(("where", "expression"), list(deployed.expressions()))
+def test_prometheus_understands_it(where: str, expression: str) -> None:
+    """It refuses a whole file of rules for one that it cannot parse."""
+    for name, value in (("$__rate_interval", "5m"), ("$__range", "1h")):
+        expression = expression.replace(name, value)
+    promql_parser.parse(expression)
 
 
 def test_each_alert_is_explained() -> None:
