@@ -27,7 +27,7 @@ DAY = 86_400_000
     ("together", "bar_ms"),
     [
         (RATE, 300.0),  # at whole seconds, as the engine's bars have them
-        (1, 1_000.0),  # evenly: a hundred transactions a second, for which Kafka takes one of the two cores
+        (1, 1_000.0),  # evenly: many small transactions, and Kafka takes one of the two cores
     ],
 )
 def test_questions_while_it_fires(broker: Broker, tmp_path: Path, together: int, bar_ms: float) -> None:
