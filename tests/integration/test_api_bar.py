@@ -51,7 +51,7 @@ def test_questions_while_it_fires(broker: Broker, tmp_path: Path, together: int,
             answer = client.get("/api/v1/schedules")
             assert answer.status_code == 503 or len(answer.json()["rows"]) == 50, answer.text
             asked += answer.status_code == 200
-            time.sleep(1)
+            time.sleep(1)  # one question a second: the book has to get on meanwhile
         print(f"{asked} questions before that")
         took = _ask(client, targets, far, first)
         view = client.get("/api/v1/overview").json()

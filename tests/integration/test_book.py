@@ -268,7 +268,10 @@ def test_a_tidy_book_is_in_order_of_due_times(book: table.Book, monkeypatch: pyt
     monkeypatch.setattr(table, "FILE_ROWS", 500)
     take(book, words[:5_900], 5_900)
     take(book, words[5_900:], 6_000)
+    most = "spark.sql.files.maxRecordsPerFile"
+    usual = book.spark.conf.get(most)
     book.tidy()
+    assert book.spark.conf.get(most) == usual  # the session may be a caller's
     files = spans.of(read.opened(book.path), table.CLUSTER)
     assert len(files) >= 12
     for due in range(DUE + 5_000, DUE + 100_000, 5_000):

@@ -217,13 +217,14 @@ class Book:
 
     def tidy(self) -> None:
         """Puts what is new in order, and removes files that no page can be reading."""
-        most = "spark.sql.files.maxRecordsPerFile"
+        conf, most = self.spark.conf, "spark.sql.files.maxRecordsPerFile"
+        usual = str(conf.get(most))  # of the session, which may be a caller's: other tables want other files
         try:
-            self.spark.conf.set(most, str(FILE_ROWS))
+            conf.set(most, str(FILE_ROWS))
             try:
                 self.spark.sql(f"OPTIMIZE {self.table}")
             finally:
-                self.spark.conf.unset(most)  # other tables are better off with large files
+                conf.set(most, usual)
             self.spark.sql(f"VACUUM {self.table}")
         except PySparkException as error:
             if not conflict(error):
