@@ -77,10 +77,12 @@ def _got(message: Message, at: int) -> Got:
 
 
 class Reading:
-    """A topic from its beginning (or end), as a consumer sees it that reads committed records."""
+    """A topic from its beginning (or end), as a consumer sees it that reads committed records, or all."""
 
-    def __init__(self, group: "Group", topic: str, since: int = OFFSET_BEGINNING) -> None:
-        more = {"group.id": "tests", "isolation.level": "read_committed", "enable.partition.eof": True}
+    def __init__(
+        self, group: "Group", topic: str, since: int = OFFSET_BEGINNING, isolation: str = "read_committed"
+    ) -> None:
+        more = {"group.id": "tests", "isolation.level": isolation, "enable.partition.eof": True}
         reading = {"enable.auto.commit": False, "fetch.wait.max.ms": 20, "queued.max.messages.kbytes": 65_536}
         self.topic = topic
         self.got: list[Got] = []
@@ -415,7 +417,9 @@ class Group:
     # Topics
 
     def make_topic(self, name: str, partitions: int = PARTITIONS, config: dict[str, str] | None = None) -> str:
-        self.admin.create_topics([NewTopic(name, partitions, 1, config=config or {})])[name].result(30)
+        """Its records have the broker's time: it tells whether a message was early."""
+        stamped = {"message.timestamp.type": "LogAppendTime", **(config or {})}
+        self.admin.create_topics([NewTopic(name, partitions, 1, config=stamped)])[name].result(30)
         until(lambda: name in topics.partition_counts(self.admin, [name]), 10, f"{name} is known")
         return name
 
@@ -425,9 +429,9 @@ class Group:
         sources = [(topic, partition) for topic in names for partition in range(counts[topic])]
         return tail.ends(self.admin, sources, IsolationLevel.READ_UNCOMMITTED)
 
-    def read(self, topic: str | None = None) -> Reading:
+    def read(self, topic: str | None = None, isolation: str = "read_committed") -> Reading:
         """A topic (the target, unless told) from its beginning."""
-        return Reading(self, topic or self.target)
+        return Reading(self, topic or self.target, isolation=isolation)
 
     def dead_letters(self) -> Reading:
         return Reading(self, self.settings.dead_letters_topic)

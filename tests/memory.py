@@ -206,6 +206,7 @@ class MemoryWriter:
         self.before_ours: list[Callable[[], None]] = []  # just before a record of ours reaches the schedules topic
         self.after_commit: list[Callable[[], None]] = []  # at each commit, when consumers may see it
         self.lose_answer = False  # the commit happens, its answer does not arrive
+        self._held: list[outgoing.Outgoing] = []
         self.staged: list[str] = []
 
     def renew(self) -> None:
@@ -225,6 +226,7 @@ class MemoryWriter:
         self._transaction.shard = self._shard  # type: ignore[attr-defined]
         self._logs = set()
         self._refused = None
+        self._held = []
         self.staged = []
 
     def send(self, records: Iterable[outgoing.Outgoing]) -> None:
@@ -250,10 +252,17 @@ class MemoryWriter:
     def flush(self) -> None:
         self._check()
 
+    def hold(self, records: Sequence[outgoing.Outgoing]) -> Sequence[outgoing.Outgoing]:
+        self._check()
+        self._held = list(records)
+        return ()
+
     def commit(self) -> None:
         while self.before_commit:
             self.before_commit.pop(0)()
         self._check()
+        for out in self._held:
+            self._send(out._replace(timestamp=0))  # stamped when it arrives: it tells whether it was early
         if self._refused:
             raise ports.Refused(self._refused)
         self._end("committed")

@@ -23,11 +23,11 @@ class Outgoing(NamedTuple):
 _new = tuple.__new__  # three records a fire: what a named tuple does on top of it would be felt
 
 
-def target(entry: Entry, partitions: Callable[[str], int]) -> Outgoing:
+def target(entry: Entry, partitions: Callable[[str], int], timestamp: int = 0) -> Outgoing:
     """What reaches the target topic; `partitions` says how many a topic has."""
     schedule = entry.schedule
     partition = schedule.partition if schedule.hashed is None else schedule.hashed % partitions(schedule.target)
-    return _new(Outgoing, (schedule.target, partition, schedule.key, schedule.value, schedule.headers, 0))
+    return _new(Outgoing, (schedule.target, partition, schedule.key, schedule.value, schedule.headers, timestamp))
 
 
 def history(entry: Entry, topic: str, stub: bool = False) -> Outgoing:
@@ -54,7 +54,7 @@ def _named_target(topic: str) -> tuple[str, bytes | None]:
     return "almanac-target", topic.encode()
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4)  # of more, each would hold a piece of memory that could be given back else
 def _named_due(due: int) -> tuple[str, bytes | None]:
     return "almanac-due-ms", b"%d" % due
 

@@ -20,6 +20,7 @@ from almanac.outgoing import Outgoing
 from almanac.record import Record
 
 Source = tuple[str, int]  # topic, partition
+HOLD = 1_000  # ms before the due time from which on records are held back; a writer can for three times that
 FULL = 500  # records of one poll: there may be more. What stays of them lies scattered if there are thousands
 
 
@@ -104,6 +105,9 @@ class Writer(Protocol):
 
     def flush(self) -> None:
         """Waits until the broker has what was sent: an abort that overtakes it is answered as if there were doubt."""
+
+    def hold(self, records: Sequence[Outgoing]) -> Sequence[Outgoing]:
+        """Takes records that leave with the commit (see HOLD), not before; returns those it has no room for."""
 
     def commit(self) -> None:
         """Raises Refused (then call abort), Fenced or Unavailable (then call renew)."""

@@ -56,6 +56,10 @@ class ShadowWriter:
     def flush(self) -> None:
         """See ports.Writer."""
 
+    def hold(self, records: Sequence[Outgoing]) -> Sequence[Outgoing]:
+        """See ports.Writer."""
+        return records
+
     def commit(self) -> None:
         """See ports.Writer."""
         for record in self._open:

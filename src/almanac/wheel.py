@@ -88,6 +88,7 @@ class Wheel:
         self._page: Opened | None = None
         self._coming: Opened | None = None
         self._horizon = Horizon(options.keep)
+        self._sources = {ledger.topic for ledger in ledgers}
         self._staged: set[tuple[Ledger, bytes]] = set()
         self._stopped_keys = False  # rule 11: a staged key was touched
         self._chores = Chores(ledgers, writer, options.dead_letters, options.fires, options.bytes, self.tally)
@@ -255,7 +256,6 @@ class Wheel:
                 self.tally.took(self._clock.monotonic() - begun)
                 self._committed(batch)
             else:
-                self._writer.flush()
                 self._writer.abort()
                 self.tally.aborted += 1
                 self._lineup.give_back(batch)
@@ -284,23 +284,34 @@ class Wheel:
     def _stage(self, batch: list[Entry]) -> list[outgoing.Outgoing]:
         """Writes what may be written before the due time; returns what must wait for it, ready to go."""
         topic, early, partitions = self._options.history, self._options.early, self._writer.partitions
+        ahead = 0 < _due(batch) - self._clock.now() < ports.HOLD
         waiting: list[outgoing.Outgoing] = []
         now: list[outgoing.Outgoing] = []
+        held: list[outgoing.Outgoing] = []
         for entry in batch:
+            target = entry.schedule.target
             if topic:
                 now.append(outgoing.history(entry, topic))
             waiting.append(outgoing.tombstone(entry))  # before the target, which may be a schedules topic
-            if early is not None and early(entry.schedule.target):
+            if early is not None and early(target):
                 now.append(outgoing.target(entry, partitions))
+            elif ahead and target not in self._sources:
+                held.append(outgoing.target(entry, partitions, entry.due))
             else:
                 waiting.append(outgoing.target(entry, partitions))
         self._writer.send(now)
+        if ahead:
+            # Now, not with the commit. What is held is only in the client: it is encoded, and the transaction knows its
+            # partitions, when the due time comes.
+            self._writer.flush()
+            waiting += self._writer.hold(held)
         return waiting
 
     def _await(self, batch: list[Entry]) -> bool:
         """Rule 7: waits for the due time; rule 11: false if a staged key was cancelled or updated meanwhile."""
-        due = max(batch[0].due, batch[-1].due)
+        due = _due(batch)
         if self._clock.now() < due:
+            longest = self._clock.monotonic() + due - self._clock.now() + ports.HOLD
             self._staged = {(entry.ledger, entry.record.key or b"") for entry in batch}
             self._stopped_keys = self._steered = False
             while (left := due - self._clock.now()) > 0:
@@ -309,6 +320,8 @@ class Wheel:
                     self._listen(pages=False)
                 sooner = self._lineup.live.agenda.next_due()
                 if self._stopped_keys or self._steered or (sooner is not None and sooner < due - 2 * lineup.WINDOW):
+                    return False
+                if self._clock.monotonic() > longest:  # the clock was set back: what is held would leave too soon
                     return False
         return True
 
@@ -468,3 +481,8 @@ class Wheel:
         for (topic, _), ledger in self.ledgers.items():
             found[topic] += ledger.net
         return dict(found)
+
+
+def _due(batch: Sequence[Entry]) -> int:
+    """When all of it is due; what is due last stands last, or first."""
+    return max(batch[0].due, batch[-1].due)

@@ -19,6 +19,7 @@ TRIES = 5  # within them, to reach Kafka at all
 SLOW = 1.0  # seconds after which even a good answer to commit or abort is doubted (KAFKA-17754)
 COUNTED = 60.0  # seconds for which a target's number of partitions is believed
 GAPS = 3  # more tries of a transaction that is refused for what another left behind
+BATCH, BATCH_BYTES = 10_000, 1_000_000  # records; a broker takes no larger batch by default
 PATIENCE = 3.0  # seconds that records may be on their way before Kafka is asked whether it is there at all
 
 # Errors that are the message's own: nothing but another message would help.
@@ -54,8 +55,11 @@ class KafkaWriter:
             # rule 8: an unknown target is told apart long before the transaction's time-out
             topic_metadata_propagation_max_ms=700,
             message_max_bytes=broker_max_bytes + (1 << 20),  # rule 9: the broker decides, not the client
-            linger_ms=10,  # fewer, larger requests in a burst; a flush does not wait for it
-            batch_size=1_000_000,
+            # What is held leaves with a flush, or when a batch is full: none of it is, and the linger is longer. For
+            # the others it means few, large requests: each transaction ends with a flush.
+            linger_ms=3 * ports.HOLD,
+            batch_size=BATCH_BYTES,
+            batch_num_messages=BATCH,
             queue_buffering_max_messages=2_000_000,
             queue_buffering_max_kbytes=1 << 20,
             error_cb=self._hear,
@@ -124,9 +128,7 @@ class KafkaWriter:
                 self.flush()
                 self.send([out])
             except KafkaException as error:
-                if error.args[0].code() == KafkaError._STATE:  # rule 8: an earlier record was refused meanwhile
-                    raise ports.Refused(error.args[0].str()) from error
-                raise _refused_or_unsettled(error) from error
+                raise _refused(error) from error
 
     def flush(self) -> None:
         """See ports.Writer."""
@@ -138,6 +140,19 @@ class KafkaWriter:
                 producer.list_topics(self._known_topic, timeout=PATIENCE)
         except KafkaException as error:
             raise _unsettled(error, "Kafka does not answer: ") from error
+
+    def hold(self, records: Sequence[Outgoing]) -> Sequence[Outgoing]:
+        """See ports.Writer."""
+        if len(records) >= BATCH or sum(map(_size, records)) >= BATCH_BYTES:
+            return records
+        for number, (topic, partition, key, value, headers, timestamp) in enumerate(records):
+            try:
+                self._produce(topic, value, key, partition, headers=headers, timestamp=timestamp)
+            except BufferError:
+                return records[number:]
+            except KafkaException as error:
+                raise _refused(error) from error
+        return ()
 
     def commit(self) -> None:
         """See ports.Writer."""
@@ -267,6 +282,19 @@ def _fault(error: KafkaError) -> ports.Fault:
     kinds = {"message": _MESSAGE, "size": _SIZE, "time-out": _TIMEOUT, "gap": {KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER}}
     kind = next((kind for kind, codes in kinds.items() if code in codes), "other")
     return ports.Fault(kind, error.str())
+
+
+def _size(out: Outgoing) -> int:
+    """What it takes in a batch, or a little more."""
+    headers = sum(len(name) + len(value or b"") + 10 for name, value in out.headers)
+    return len(out.key or b"") + len(out.value or b"") + headers + 50
+
+
+def _refused(error: KafkaException) -> Exception:
+    """Why a record was not taken."""
+    if error.args[0].code() == KafkaError._STATE:  # rule 8: an earlier record was refused meanwhile
+        return ports.Refused(error.args[0].str())
+    return _refused_or_unsettled(error)
 
 
 def _refused_or_unsettled(error: KafkaException) -> Exception:

@@ -1,5 +1,6 @@
 """The whole engine, as its users see it: one scheduler on a real Kafka and a real Spark, many tests."""
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 
@@ -54,6 +55,32 @@ def letters(group: Group, key: bytes | None, number: int = 1) -> list[Got]:
     with group.dead_letters() as reading:
         until(found, 15, f"{number} dead letters of {key!r}")
     return mine
+
+
+def test_readers_of_uncommitted_see_nothing_early_nor_what_was_staged_and_stopped(
+    group: Group, scheduler: Scheduler, target: Reading
+) -> None:
+    rounds, each = 5, 100
+
+    def aborted() -> int:
+        return sum(status["aborted"] for status in scheduler.statuses().values())
+
+    before, first = aborted(), (now() + 3_000) // 1000 * 1000
+    for number in range(rounds * each):
+        group.schedule(b"held %d" % number, first + number // each * 1000, b"", target.topic)
+    group.flush()
+    for turn in range(rounds):  # one of each round is cancelled while all of it is staged
+        time.sleep(max(0, first + turn * 1000 - 100 - now()) / 1000)
+        group.cancel(b"held %d" % (turn * each))
+        group.flush()
+    until(lambda: aborted() > before, 5, "a transaction was stopped")
+    target.count(rounds * (each - 1))
+    scheduler.quiet(first + rounds * 1000)
+    with group.read(target.topic, "read_uncommitted") as everything:
+        found = everything.to_the_end()
+    assert len(found) == len(target.to_the_end())
+    for got in found:
+        assert got.timestamp >= int(got.header("scheduler-epoch-ms") or 0), "written early"
 
 
 def test_payload_key_and_headers_arrive_byte_for_byte(group: Group, scheduler: Scheduler, target: Reading) -> None:

@@ -73,6 +73,19 @@ def test_a_cancel_while_the_message_is_staged() -> None:
     assert wheel.wheel.tally.aborted == 1
 
 
+@pytest.mark.rule(7)
+def test_what_is_held_is_given_back_if_the_clock_is_set_back() -> None:
+    rig = Rig(ahead=500)
+    wheel = rig.wheel().begin()
+    rig.kafka.schedule(b"a", due(1_000), b"one")
+    wheel.tail.at(due(700), lambda: setattr(rig.clock, "skew", -100_000))
+    wheel.tail.at(due(3_900), lambda: setattr(rig.clock, "skew", 0))
+    wheel.run_for(3_400)
+    assert (rig.kafka.fired(), wheel.wheel.tally.aborted) == ([], 1)
+    wheel.run_for(1_000)
+    assert rig.kafka.fired() == [b"one"]
+
+
 def test_a_sooner_one_does_not_wait_for_a_staged_one() -> None:
     rig = Rig(ahead=500)
     wheel = rig.wheel().begin()

@@ -66,7 +66,12 @@ ALWAYS: Mapping[str, str] = {
 # What was freed goes back to the system. By default glibc keeps it, for each of a JVM's hundred threads, and holds
 # large pieces too once it has seen them freed; the wheels are children of the JVM and have these from it.
 _MALLOC = {"MALLOC_ARENA_MAX": "2", "MALLOC_MMAP_THRESHOLD_": "131072"}
-_TRIM = ["-XX:+IgnoreUnrecognizedVMOptions", "-XX:TrimNativeHeapInterval=30000"]  # ms; since Java 17.0.9
+_TRIM = [
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    "-XX:TrimNativeHeapInterval=30000",  # ms; since Java 17.0.9
+    "-Djdk.nio.maxCachedBufferSize=262144",  # else each thread keeps one as large as it has ever read
+    "-XX:ReservedCodeCacheSize=96m",  # 240 otherwise, and it fills for days: what has not run for long gives way
+]
 
 _HOSTILE: Mapping[str, tuple[str, str]] = {
     "spark.speculation": ("false", "a second attempt of a wheel's task would fence the first (rule 6)"),

@@ -52,10 +52,11 @@ class Etf1:
         return []
 
 
-# Equal ones are one object: thousands of schedules in memory were written in the same second.
+# Equal ones are one object: thousands of schedules in memory were written in the same second. The last few seconds are
+# enough, and what is kept of each stands in the way when the memory around it is given back.
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4)
 def _since(seconds: int) -> tuple[str, bytes | None]:
     return SINCE, b"%d" % seconds
 
