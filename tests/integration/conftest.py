@@ -12,9 +12,10 @@ from almanac.settings import Settings
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One session for all tests: to start it takes seconds."""
-    started = session.session(Settings(group_id="tests"), 0, jars.spark_jars(), archive.options())
+    settings = Settings(group_id="tests", book_location=str(tmp_path_factory.mktemp("books")))
+    started = session.session(settings, 0, jars.spark_jars(), archive.options())
     yield started
     started.stop()
 

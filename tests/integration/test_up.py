@@ -47,6 +47,7 @@ def test_from_nothing_to_the_first_message_and_to_a_clean_end(up: Application, p
     assert up.end(signal.SIGTERM) == 0
     assert time.monotonic() - begun < 10
     assert up.text.rstrip().endswith("Stopped")
+    assert [path.name for path in tmp_path.iterdir()] == ["var"], "nothing is left beside its folder"
 
 
 def test_a_signal_while_kafka_starts_ends_it_at_once(up: Application) -> None:

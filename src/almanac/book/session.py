@@ -31,6 +31,8 @@ class Settings(Protocol):
     def spark_master(self) -> str | None: ...
     @property
     def spark_driver_memory(self) -> str: ...
+    @property
+    def book_folder(self) -> str: ...
 
 
 ALWAYS: Mapping[str, str] = {
@@ -109,6 +111,8 @@ def session(settings: Settings, wheels: int, jars: Iterable[Path], options: Iter
     for key, value in ALWAYS.items():
         spark = spark.config(key, value)
     spark = spark.config("spark.driver.memory", settings.spark_driver_memory)
+    # Empty, but Spark makes it: not where the program was started, which may not even be writable.
+    spark = spark.config("spark.sql.warehouse.dir", f"{settings.book_folder}/warehouse")
     # All of it from the start: what the process takes does not depend on how much is pending.
     heap = [f"-Xms{settings.spark_driver_memory}", "-XX:+AlwaysPreTouch", *_TRIM, *java.PATIENT_COMPILER]
     spark = spark.config("spark.driver.extraJavaOptions", " ".join(f'"{option}"' for option in (*heap, *options)))
