@@ -203,10 +203,11 @@ class MemoryWriter:
         self._logs: set[ports.Source] = set()
         self._refused: str | None = None
         self.before_commit: list[Callable[[], None]] = []
+        self.while_flushing: list[Callable[[], None]] = []
         self.before_ours: list[Callable[[], None]] = []  # just before a record of ours reaches the schedules topic
         self.after_commit: list[Callable[[], None]] = []  # at each commit, when consumers may see it
         self.lose_answer = False  # the commit happens, its answer does not arrive
-        self._held: list[outgoing.Outgoing] = []
+        self.held: list[outgoing.Outgoing] = []
         self.staged: list[str] = []
 
     def renew(self) -> None:
@@ -226,7 +227,7 @@ class MemoryWriter:
         self._transaction.shard = self._shard  # type: ignore[attr-defined]
         self._logs = set()
         self._refused = None
-        self._held = []
+        self.held = []
         self.staged = []
 
     def send(self, records: Iterable[outgoing.Outgoing]) -> None:
@@ -250,18 +251,20 @@ class MemoryWriter:
         self.staged.append(out.topic)
 
     def flush(self) -> None:
+        while self.while_flushing:
+            self.while_flushing.pop(0)()
         self._check()
 
     def hold(self, records: Sequence[outgoing.Outgoing]) -> Sequence[outgoing.Outgoing]:
         self._check()
-        self._held = list(records)
+        self.held = list(records)
         return ()
 
     def commit(self) -> None:
         while self.before_commit:
             self.before_commit.pop(0)()
         self._check()
-        for out in self._held:
+        for out in self.held:
             self._send(out._replace(timestamp=0))  # stamped when it arrives: it tells whether it was early
         if self._refused:
             raise ports.Refused(self._refused)

@@ -90,7 +90,9 @@ def _client(settings: Settings, section: dict[str, str], ours: dict[str, Any], o
     }
     named = {key if key.endswith("_cb") or key == "logger" else key.replace("_", "."): over[key] for key in over}
     servers = {"bootstrap.servers": settings.bootstrap_servers}
-    return {**base, **settings.kafka_common, **section, **servers, **ours, **named}
+    given = {**base, **settings.kafka_common, **section, **servers, **ours}
+    # librdkafka takes them in this order: a second name of one of the caller's (`queue.buffering.max.ms`) comes before.
+    return {key: value for key, value in given.items() if key not in named} | named
 
 
 def producer(settings: Settings, **over: Any) -> dict[str, Any]:

@@ -37,6 +37,7 @@ FRESH = 50  # ms for which what was read is the whole truth
 DRAIN = 200  # full polls in a row
 SAY_AGAIN = 30_000  # ms after which the log is told once more why the wheel waits
 HEED = 500  # ms for which a wheel reads what came before the controls, at most
+HASTE = 30  # ms before the due time: from here on all of a message is written at once
 LISTEN = 250  # ms: a message that is staged for longer than that can still be held back
 
 
@@ -91,6 +92,7 @@ class Wheel:
         self._sources = {ledger.topic for ledger in ledgers}
         self._staged: set[tuple[Ledger, bytes]] = set()
         self._stopped_keys = False  # rule 11: a staged key was touched
+        self._holds = False  # the writer holds records of the open transaction back
         self._chores = Chores(ledgers, writer, options.dead_letters, options.fires, options.bytes, self.tally)
         self._gate = Gate(options.shards)
         self._steered = False  # the controls changed while something was staged
@@ -256,6 +258,8 @@ class Wheel:
                 self.tally.took(self._clock.monotonic() - begun)
                 self._committed(batch)
             else:
+                if not self._holds:
+                    self._writer.flush()
                 self._writer.abort()
                 self.tally.aborted += 1
                 self._lineup.give_back(batch)
@@ -284,7 +288,9 @@ class Wheel:
     def _stage(self, batch: list[Entry]) -> list[outgoing.Outgoing]:
         """Writes what may be written before the due time; returns what must wait for it, ready to go."""
         topic, early, partitions = self._options.history, self._options.early, self._writer.partitions
-        ahead = 0 < _due(batch) - self._clock.now() < ports.HOLD
+        due = _due(batch)
+        left = due - self._clock.now()
+        held_back = HASTE < left < ports.HOLD
         waiting: list[outgoing.Outgoing] = []
         now: list[outgoing.Outgoing] = []
         held: list[outgoing.Outgoing] = []
@@ -295,17 +301,17 @@ class Wheel:
             waiting.append(outgoing.tombstone(entry))  # before the target, which may be a schedules topic
             if early is not None and early(target):
                 now.append(outgoing.target(entry, partitions))
-            elif ahead and target not in self._sources:
-                held.append(outgoing.target(entry, partitions, entry.due))
+            elif held_back and target not in self._sources:
+                held.append(outgoing.target(entry, partitions, due))
             else:
                 waiting.append(outgoing.target(entry, partitions))
         self._writer.send(now)
-        if ahead:
-            # Now, not with the commit. What is held is only in the client: it is encoded, and the transaction knows its
-            # partitions, when the due time comes.
-            self._writer.flush()
-            waiting += self._writer.hold(held)
-        return waiting
+        if left > HASTE:
+            self._writer.flush()  # now, not with the commit
+        # What is held is only in the client: when the due time comes it is encoded, and the transaction knows its
+        # partitions. It must not be the first that the transaction hears of: an abort might overtake it.
+        self._holds = bool(held and now)
+        return [*waiting, *(self._writer.hold(held) if self._holds else held)]
 
     def _await(self, batch: list[Entry]) -> bool:
         """Rule 7: waits for the due time; rule 11: false if a staged key was cancelled or updated meanwhile."""
@@ -323,7 +329,7 @@ class Wheel:
                     return False
                 if self._clock.monotonic() > longest:  # the clock was set back: what is held would leave too soon
                     return False
-        return True
+        return len(self._fresh(batch)) == len(batch)  # staging may have taken until now
 
     def _committed(self, batch: Sequence[Entry]) -> None:
         for entry in batch:

@@ -3,6 +3,7 @@
 import logging
 
 from almanac import kafka
+from almanac.settings import Settings
 
 
 def record(text: str) -> logging.LogRecord:
@@ -17,3 +18,9 @@ def test_what_a_client_repeats_is_logged_once_in_a_while() -> None:
     assert seldom.filter(record("another thing"))
     now[0] += kafka.QUIET_SECONDS
     assert seldom.filter(record("FAIL [producer-3] refused (after 7ms in state CONNECT)"))
+
+
+def test_what_the_caller_needs_comes_last_under_whatever_name_people_set_it() -> None:
+    settings = Settings(kafka_producer={"linger.ms": "5", "queue.buffering.max.ms": "5"})  # the same, twice
+    told = list(kafka.producer(settings, linger_ms=3_000).items())
+    assert told[-1] == ("linger.ms", 3_000)

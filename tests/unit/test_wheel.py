@@ -73,6 +73,34 @@ def test_a_cancel_while_the_message_is_staged() -> None:
     assert wheel.wheel.tally.aborted == 1
 
 
+@pytest.mark.rule(11)
+@pytest.mark.parametrize("took", [100, 300])
+def test_a_cancel_while_staging_takes_long(took: int) -> None:
+    rig = Rig(ahead=150)
+    wheel = rig.wheel().begin()
+    rig.kafka.schedule(b"a", due(1_000), b"cancelled")
+    rig.kafka.schedule(b"b", due(1_000), b"fired")
+
+    def slowly() -> None:
+        rig.kafka.cancel(b"a")
+        rig.clock.time += took
+
+    wheel.writer.while_flushing.append(slowly)
+    wheel.run_for(1_500)
+    assert rig.kafka.fired() == [b"fired"]
+
+
+@pytest.mark.parametrize("history", ["history", ""])
+def test_nothing_is_held_before_the_transaction_has_begun_on_the_broker(history: str) -> None:
+    rig = Rig(ahead=500, history=history)
+    wheel = rig.wheel().begin()
+    rig.kafka.schedule(b"a", due(1_000), b"one")
+    held: list[int] = []
+    wheel.tail.at(due(800), lambda: held.append(len(wheel.writer.held)))
+    wheel.run_for(1_500)
+    assert (rig.kafka.fired(), held) == ([b"one"], [1 if history else 0])
+
+
 @pytest.mark.rule(7)
 def test_what_is_held_is_given_back_if_the_clock_is_set_back() -> None:
     rig = Rig(ahead=500)
