@@ -83,9 +83,11 @@ def _client(settings: Settings, section: dict[str, str], ours: dict[str, Any], o
         "error_cb": _report,
         "logger": log,
         # When Kafka comes back nobody should wait for the client's patience (10 s and 60 s by default), nor for the
-        # answer to a greeting that was lost in the queue of a broker which did not accept connections (10 s).
+        # answer to a greeting that was lost in the queue of a broker which did not accept connections (10 s), nor for
+        # the next knock on a door whose queue was full (30 s, with pauses of up to 16 s between two knocks).
         "reconnect.backoff.max.ms": 1_000,
         "socket.timeout.ms": 10_000,
+        "socket.connection.setup.timeout.ms": 4_000,
         "api.version.request.timeout.ms": 2_500,
     }
     named = {key if key.endswith("_cb") or key == "logger" else key.replace("_", "."): over[key] for key in over}

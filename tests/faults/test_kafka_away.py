@@ -11,6 +11,7 @@ from conftest import small_config
 from engine import Group, Scheduler, now
 from waiting import until
 
+from almanac import errors
 from almanac.broker import Broker
 
 BACK_MS = 5_000  # from Kafka's return to the first fire
@@ -44,6 +45,13 @@ def _return(broker: Broker, how: str) -> None:
     else:
         assert broker.pid is not None
         os.kill(broker.pid, signal.SIGCONT)
+
+
+def _answers(group: Group) -> bool:
+    try:
+        return bool(group.ends(group.settings.topics))
+    except errors.Unreachable:
+        return False
 
 
 @pytest.mark.long
@@ -81,6 +89,7 @@ def test_kafka_away(how: str, seconds: int, own_broker: Broker, group: Group, sc
         took = reading.got[before].at - back
         print(f"{how} for {seconds} s: first fire {took} ms after the return")
         reading.count(len(asked), 60)
+        until(lambda: _answers(group), 60, "the tests' own client finds Kafka too")
         scheduler.quiet(last, 90)  # what reads the reports must find Kafka again too
         assert Counter(got.value for got in reading.to_the_end()) == asked
     assert took <= BACK_MS
