@@ -321,7 +321,8 @@ class Scheduler:
     def freeze(self) -> None:
         """SIGSTOP to all of it."""
         for process in self.tree():
-            process.suspend()
+            with contextlib.suppress(psutil.NoSuchProcess):  # one that had nothing more to do
+                process.suspend()
 
     def thaw(self) -> None:
         for process in self._known:
