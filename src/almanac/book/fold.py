@@ -24,6 +24,9 @@ WORD, OFFSET = -1, -2
 
 HEADERS = "array<struct<name:string,value:binary>>"
 
+# Of a row with key, partition and slot: Spark sorts by a number without looking at the keys.
+HASH = "xxhash64(coalesce(key, X''), partition, slot)"
+
 FUTURE = "almanac: a record of the future"  # the error of a fold that meets one
 
 
@@ -138,7 +141,7 @@ def fold(said: DataFrame, complete: Offsets) -> DataFrame:
     ).selectExpr(
         "topic", "partition", "slot", "offset", "kill", "version",
         f"if(kind = 'H', raise_error('{FUTURE}'), kind) AS kind",
-        f"if(slot = {WORD}, coalesce(key, X''), key) AS key", "xxhash64(coalesce(key, X''), partition, slot) AS hash",
+        f"if(slot = {WORD}, coalesce(key, X''), key) AS key", f"{HASH} AS hash",
         # of two records with one version (a schedule and its repeat) the first counts: it is the original
         f"""CASE WHEN {word} THEN named_struct('version', version, 'early', -offset)
                  WHEN slot <> {WORD} AND kind = 'G' THEN named_struct('version', offset, 'early', -offset)
@@ -149,7 +152,7 @@ def fold(said: DataFrame, complete: Offsets) -> DataFrame:
     # not before and after the exchange; and by a number first, which it compares without looking at the keys.
     rows.repartition("hash").createOrReplaceTempView("almanac_said")
     folded = rows.sparkSession.sql("""
-        SELECT topic, partition, key, slot,
+        SELECT hash, topic, partition, key, slot,
                max_by(word, rank) AS word,
                coalesce(max(rank).version, -1L) AS version,
                coalesce(max(kill), -1L) AS kill,
@@ -160,7 +163,7 @@ def fold(said: DataFrame, complete: Offsets) -> DataFrame:
     control = ", ".join(decoders.literal(name) for name in sorted(words.CONTROL))
     headers = f"if(word.marked, filter(word.headers, h -> h.key NOT IN ({control})), word.headers)"
     return folded.selectExpr(
-        "topic", "partition", "key", "slot", "version", "kill", "word.due", "word.timestamp", "word.value",
+        "hash", "topic", "partition", "key", "slot", "version", "kill", "word.due", "word.timestamp", "word.value",
         f"CAST({headers} AS {HEADERS}) AS headers", "word.target", "last_offset", "last.kind AS last_kind",
         "last.version AS last_version", "word.reason",
     )  # fmt: skip

@@ -189,7 +189,7 @@ class Book:
             "CAST(NULL AS STRING) AS topic_id",
             f"{str(whole).lower()} AND {fold.by_partition(halted, -1)} < 0 AS whole",
         )
-        news = news.unionByName(offsets, allowMissingColumns=True)
+        news = news.unionByName(offsets.selectExpr("*", f"{fold.HASH} AS hash"), allowMissingColumns=True)
         if known:
             self._merge(news)
         else:
@@ -318,11 +318,13 @@ def _assignments(columns: Mapping[str, str]) -> str:
     return ", ".join(f"b.{name} = {expression}" for name, expression in columns.items())
 
 
+_HASH = "xxhash64(coalesce(b.key, X''), b.partition, b.slot)"  # `fold.HASH` of the book's row
+
 # The statement that keeps the book (rule 10: words, garbage and offsets in one commit). A second writer that moved the
 # offsets after this batch was cut makes the whole statement fail; one that commits while it runs is Delta's to refuse.
 MERGE = f"""
 MERGE INTO {{table}} AS b USING almanac_news AS n
-ON b.topic = n.topic AND b.partition = n.partition AND b.slot = n.slot AND b.key <=> n.key
+ON {_HASH} = n.hash AND b.topic = n.topic AND b.partition = n.partition AND b.slot = n.slot AND b.key <=> n.key
 WHEN MATCHED AND n.slot = {fold.OFFSET} THEN UPDATE SET
     b.version = CASE WHEN b.version = n.kill THEN n.version ELSE raise_error('{_CONFLICT}') END,
     b.timestamp = n.timestamp, b.last_offset = n.last_offset, b.topic_id = n.topic_id
