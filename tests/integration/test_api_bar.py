@@ -1,4 +1,4 @@
-"""The bar of the REST interface: a million pending, a thousand a second firing, 200 mixed questions."""
+"""The bars of the REST interface, a thousand a second firing: 200 mixed questions of a million pending; cancels."""
 
 from __future__ import annotations
 
@@ -65,6 +65,50 @@ def test_questions_while_it_fires(broker: Broker, tmp_path: Path, together: int,
     assert view["per_second"] > RATE * 0.8
     assert PENDING <= total <= PENDING + RATE * SECONDS
     assert p99 < bar_ms
+
+
+CANCELS = 1_000
+PACE = 70  # ms between two
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_cancels_while_it_fires(broker: Broker, tmp_path: Path) -> None:
+    """Each close to its due time, before or after it: the answer is soon there, and never wrong."""
+    port, chance = ports.free(), random.Random(7)
+    with Group(broker.bootstrap_servers, tmp_path, server_addr=f"127.0.0.1:{port}", api_rate="0") as group:
+        others = group.make_topic(f"{group.name}-others")
+        scheduler = group.start().up()
+        client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30)
+        until(lambda: _ready(client), 30, "the REST interface answers")
+        first = now() + 15_000
+        for number in range(CANCELS):
+            group.schedule(b"%d" % number, first + number * PACE, b"v")
+        for number in range(RATE * (CANCELS * PACE // 1_000 + 10)):
+            group.schedule(b"soon-%06d" % number, first - 5_000 + number // RATE * RATE, b"x" * 100, others)
+        group.flush(60)
+        until(lambda: client.get("/api/v1/schedules").status_code == 200, 30, "the live tail is there")
+        took, said = [], defaultdict(set)
+        for number in range(CANCELS):
+            # -60 to 20 ms from its due time; a cancel that comes behind its pace is not waited for
+            time.sleep(max(0, first + number * PACE + chance.randint(-60, 20) - now()) / 1000)
+            begun = time.monotonic()
+            answer = client.delete(f"/api/v1/schedules/{number}")
+            took.append((time.monotonic() - begun) * 1000)
+            said[answer.json().get("outcome", answer.text)].add(b"%d" % number)
+        scheduler.quiet(before=now())
+        with group.read() as reading:
+            fired = {got.header("scheduler-key") for got in reading.to_the_end()}
+    took.sort()
+    print(f"cancels: p50 {took[CANCELS // 2]:.0f} ms, p99 {took[CANCELS * 99 // 100]:.0f} ms, most {took[-1]:.0f} ms")
+    print({answer: len(ids) for answer, ids in said.items()})
+    assert not said["cancelled"] & fired
+    assert said["already-fired"] <= fired
+    assert len(said["cancelled"]) > 100
+    assert len(said["already-fired"]) > 100
+    within = sum(ms <= 500 for ms in took) - len(said["unknown"])
+    assert within >= CANCELS * 0.999
+    assert set(said) == {"cancelled", "already-fired", "unknown"}, "each was there: no other answer"
 
 
 def _ready(client: httpx.Client) -> bool:

@@ -80,7 +80,7 @@ _TRIM = [
     "-XX:+IgnoreUnrecognizedVMOptions",
     "-XX:TrimNativeHeapInterval=30000",  # ms; since Java 17.0.9
     "-Djdk.nio.maxCachedBufferSize=262144",  # else each thread keeps one as large as it has ever read
-    "-XX:ReservedCodeCacheSize=128m",  # 240 by default: it had grown from 52 to 118 at 3 M pending
+    "-XX:ReservedCodeCacheSize=96m",  # 240 by default: it had grown from 52 to 118 at 3 M pending
 ]
 
 _HOSTILE: Mapping[str, tuple[str, str]] = {
