@@ -45,14 +45,10 @@ ALWAYS: Mapping[str, str] = {
     # one machine, small tables: more partitions are only more overhead
     "spark.sql.shuffle.partitions": "4",
     "spark.databricks.delta.snapshotPartitions": "2",
-    # What reads a record is one method of 12,000 bytes, and quick as such. Those of a MERGE are larger: Java compiles
-    # them late or not at all, and interpreted they take three times as long as in parts.
-    "spark.sql.codegen.hugeMethodLimit": "15000",
+    # a method of more bytecode is never compiled by the JVM: the fold took twice the time
+    "spark.sql.codegen.hugeMethodLimit": "8000",
     # fill, merge, what fired and tidying are more than the usual 100 of them, each to be compiled again when it comes
-    "spark.sql.codegen.cache.maxEntries": "1000",
-    # rows that are sorted and joined are not the garbage collector's: in a heap of this size it found no end
-    "spark.memory.offHeap.enabled": "true",
-    "spark.memory.offHeap.size": "384m",
+    "spark.sql.codegen.cache.maxEntries": "300",
     # OPTIMIZE puts the book in order of due times, within files too, and leaves large parts that it has put in order
     # alone (by default only those of 100 GB). It stops adding to a part before the second size: so that is larger.
     "spark.databricks.delta.optimize.maxFileSize": str(64 << 20),
@@ -75,8 +71,6 @@ ALWAYS: Mapping[str, str] = {
 # large pieces too once it has seen them freed; the wheels are children of the JVM and have these from it.
 _MALLOC = {"MALLOC_ARENA_MAX": "2", "MALLOC_MMAP_THRESHOLD_": "131072"}
 _TRIM = [
-    "-XX:+UseParallelGC",  # nobody waits for the book: it may pause, and takes a fifth less of the processors
-    "-XX:-DontCompileHugeMethods",  # see `hugeMethodLimit`
     "-XX:+IgnoreUnrecognizedVMOptions",
     "-XX:TrimNativeHeapInterval=30000",  # ms; since Java 17.0.9
     "-Djdk.nio.maxCachedBufferSize=262144",  # else each thread keeps one as large as it has ever read
