@@ -27,7 +27,7 @@ DAY = 86_400_000
     ("together", "bar_ms"),
     [
         (RATE, 300.0),  # at whole seconds, as the engine's bars have them
-        (1, 1_000.0),  # evenly: many small transactions, and Kafka takes one of the two cores
+        (1, 1_000.0),  # evenly: Kafka takes one of the two cores. Not the bar, which is 300 here too and is not reached
     ],
 )
 def test_questions_while_it_fires(broker: Broker, tmp_path: Path, together: int, bar_ms: float) -> None:
