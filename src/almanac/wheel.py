@@ -39,6 +39,8 @@ SAY_AGAIN = 30_000  # ms after which the log is told once more why the wheel wai
 HEED = 500  # ms for which a wheel reads what came before the controls, at most
 HASTE = 30  # ms before the due time: from here on all of a message is written at once
 LISTEN = 250  # ms: a message that is staged for longer than that can still be held back
+FEW = 400  # fires of a transaction: Kafka has as much to do for fewer
+REST = 25  # ms that a wheel rests after one of these, at most: what falls due meanwhile goes together
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,7 @@ class Wheel:
         self._pulse = Pulse(self.ledgers, tail, clock)
         self._answers = Answers(self.ledgers, writer, claims)
         self._polled = -1e18
+        self._rested = -1e18  # when the next transaction may begin
         self._reported = -1e18
         self._trouble: str | None = None
         self._said: tuple[str, str | None, float] = ("", None, 0.0)  # and when
@@ -195,6 +198,10 @@ class Wheel:
         if self._ward.release(now):
             self._poll(0)
             return
+        rest = self._rested - self._clock.monotonic()
+        if rest > 0:
+            self._poll(rest / 1000)
+            return
         batch = self._fresh(self._gather(now))
         if batch:
             self._fire(batch)
@@ -255,8 +262,12 @@ class Wheel:
                 self._writer.send(records)
                 begun = self._clock.monotonic()
                 self._writer.commit()
-                self.tally.took(self._clock.monotonic() - begun)
+                took = self._clock.monotonic() - begun
+                self.tally.took(took)
                 self._committed(batch)
+                if len(batch) < FEW:
+                    # As long as Kafka took: one that has little to do is not waited for, a busy one is not driven.
+                    self._rested = self._clock.monotonic() + min(REST, took)
             else:
                 if not self._holds:
                     self._writer.flush()

@@ -6,6 +6,7 @@ import pytest
 from memory import START, TOPIC, Rig, Turning
 
 from almanac import ports
+from almanac.wheel import FEW
 
 
 def due(ms: int) -> int:
@@ -496,3 +497,28 @@ def test_whole_seconds_of_a_thousand_are_never_early() -> None:
     assert len(fired) == 1_000
     for record in fired:
         assert record.timestamp >= int(dict(record.headers)["scheduler-epoch-ms"] or 0)
+
+
+def test_what_falls_due_one_by_one_goes_together() -> None:
+    rig = Rig()
+    wheel = rig.wheel().begin()
+    wheel.writer.after_commit.append(lambda: rig.clock.sleep(0.01))  # so long Kafka takes for each, however small
+    for number in range(500):
+        rig.kafka.schedule(b"k%d" % number, due(1_000 + 2 * number), b"%d" % number)
+    wheel.run_for(3_000)
+    fired = rig.kafka.read("target")
+    assert [record.value for record in fired] == [b"%d" % number for number in range(500)]
+    assert all(0 <= record.timestamp - due(1_000 + 2 * number) <= 30 for number, record in enumerate(fired))
+    assert wheel.wheel.tally.transactions <= 60, "one every 20 ms; without a rest it is one every 10"
+
+
+def test_many_that_are_due_do_not_wait_for_each_other() -> None:
+    rig = Rig(fires=FEW)
+    wheel = rig.wheel().begin()
+    wheel.writer.after_commit.append(lambda: rig.clock.sleep(0.01))
+    for number in range(10 * FEW):
+        rig.kafka.schedule(b"k%d" % number, due(1_000), b"v")
+    wheel.run_for(3_000)
+    fired = rig.kafka.read("target")
+    assert len(fired) == 10 * FEW
+    assert max(record.timestamp for record in fired) < due(1_000) + 10 * 11
