@@ -71,9 +71,9 @@ def _no_stubs(patch: pytest.MonkeyPatch) -> None:
 
 
 def _batches_are_taken_as_they_come(patch: pytest.MonkeyPatch) -> None:
-    from almanac.book import table
+    from almanac.book import batch
 
-    patch.setattr(table, "_unread", lambda known, ends: "true")
+    patch.setattr(batch, "unread", lambda known, ends: "true")
 
 
 def _staged_messages_go_out_whatever_is_said(patch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from logs import TOPIC, TOPIC_ID, frame
 from pyspark.sql import SparkSession
 
 from almanac import formats, words
-from almanac.book import decoders, fold, table
+from almanac.book import batch, decoders, fold
 from almanac.record import Record
 
 VECTORS = Path(__file__).parents[1] / "vectors"
@@ -74,7 +74,7 @@ def mutated(chance: random.Random, record: Record) -> Record:
 def read(spark: SparkSession, decoder: decoders.Decoder, records: list[Record]) -> dict[int, Any]:
     """What Spark says of each record, by partition."""
     decoders.register(spark)
-    heard = table.heard(frame(spark, records))
+    heard = batch.heard(frame(spark, records))
     ids = dict.fromkeys({record.topic for record in records}, TOPIC_ID)
     return {row.partition: row for row in fold.say(heard, decoder, ids).collect()}
 

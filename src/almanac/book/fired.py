@@ -28,15 +28,14 @@ from typing import NamedTuple
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
 
-from almanac import errors, words
-from almanac.book import decoders, fold, places, read, search, table
+from almanac import errors
+from almanac.book import batch, decoders, fold, places, read, search, table
 
 log = logging.getLogger(__name__)
 
 DAY = 86_400_000  # ms
 WRITER = "almanac-fired"  # Delta's name of the numbers of our commits
 FEW = 100_000  # versions that go to where the book's rows are
-MANY = 1_000_000  # versions that are looked up in the batch before it is decoded, not after
 EARLY = 3_600_000  # ms: no clock is so wrong that what fired was due that much later
 
 COLUMNS: Mapping[str, str] = {
@@ -123,74 +122,54 @@ class Fired:
 
     # What it is told
 
-    def take(
-        self,
-        records: DataFrame,
-        ends: fold.Offsets,
-        decoder: decoders.Decoder,
-        topic_ids: Mapping[str, str],
-        book: table.Book,
-        known: fold.Offsets,
-    ) -> int:
-        """Adds what the batch says was fired, in one commit; says how many. To be called before `Book.take`.
-
-        `known` are the book's offsets: what it knows is looked up there, the rest in the batch.
-        """
+    def take(self, folded: batch.Batch, book: table.Book) -> int:
+        """Adds what the batch says was fired, in one commit; says how many. To be called before the book takes it."""
+        cut = folded.cut
         for attempt in range(1, table.ATTEMPTS + 1):
             marks = self.marks()
-            heard = _tombstones(records, topic_ids).persist()
-            try:
-                gone = heard.where(self._fresh(marks.of(topic_ids), ends)).drop("offset")
-                seen = _Seen.of(gone)
-                if not seen.total:
-                    return 0  # the marks stay: there is nothing to be taken twice
-                told = self._told(records, gone, seen, decoder, topic_ids, book, known)
-                if self._append(told, marks.moved(ends, topic_ids)):
-                    return seen.total
-            finally:
-                heard.unpersist()
+            gone = self._gone(folded.news, marks.of(cut.topic_ids), cut.ends)
+            seen = _Seen.of(gone)
+            if not seen.total:
+                return 0  # the marks stay: there is nothing to be taken twice
+            told = (self._looked_up(gone, seen, book) if seen.unknown else gone).selectExpr(
+                "id", "topic", "partition", "version", "target", "due", "fired_at", "fired_at - due AS lateness",
+                f"coalesce(reason, '{search.FIRED}') AS outcome", "CAST(NULL AS STRING) AS marks",
+                f"date_from_unix_date(CAST(fired_at DIV {DAY} AS INT)) AS date",
+            )  # fmt: skip
+            if self._append(told, marks.moved(cut.ends, cut.topic_ids)):
+                return seen.total
             log.info("another writer was faster on what fired, attempt %d", attempt)
         raise RuntimeError(f"what fired could not be written: others were faster {table.ATTEMPTS} times")
 
-    def _fresh(self, marks: fold.Offsets, ends: fold.Offsets) -> str:
+    def _gone(self, news: DataFrame, marks: fold.Offsets, ends: fold.Offsets) -> DataFrame:
+        """The tombstones that are not here yet, with due time and target where the batch has the word as well."""
         oldest = int(time.time() * 1000) - self._days * DAY if self._days >= 0 else 0
-        within = f"offset >= {fold.by_partition(marks, 0)} AND offset < {fold.by_partition(ends, 0)}"
-        return f"{within} AND fired_at >= {oldest}"
+        each = news.where("acks IS NOT NULL").selectExpr(
+            "topic", "partition", "key AS id", "words", "inline(acks) AS (version, offset, fired_at, reason)"
+        )
+        each = each.where(f"{batch.unread(marks, ends)} AND fired_at >= {oldest}")
+        # A repeat says the same as its original: one of them is enough.
+        word = "get(words, CAST(array_position(words.version, version) - 1 AS INT))"
+        return each.selectExpr(
+            "topic", "partition", "id", "version", "fired_at", "reason",
+            f"{word}.due AS due", f"{word}.target AS target",
+        )  # fmt: skip
 
-    def _told(
-        self,
-        records: DataFrame,
-        gone: DataFrame,
-        seen: "_Seen",
-        decoder: decoders.Decoder,
-        topic_ids: Mapping[str, str],
-        book: table.Book,
-        known: fold.Offsets,
-    ) -> DataFrame:
-        """With due time and target, from whoever has them."""
-        sources, place = [], ["topic", "partition", "id", "version"]
-        if any(least < known.get(each, 0) for each, least in seen.least.items()):
-            # what fired was due: the files of later years need not be read
-            woke = "" if seen.buried else f"AND wake <= {seen.latest + EARLY}"
-            rows = book.spark.sql(
-                f"SELECT topic, partition, key AS id, version, due, target FROM {book.table} "
-                f"WHERE slot = {fold.WORD} AND pending {woke}"
-            )
-            # few ones go to where the book's rows are, not these to them
-            few = functions.broadcast(gone.select(*place)) if seen.total <= FEW else None
-            sources.append(rows if few is None else rows.join(few, place, "left_semi"))
-        if any(most >= known.get(each, 0) for each, most in seen.most.items()):
-            sources.append(_spoken(records, gone, seen, decoder, topic_ids))
-        told = gone.selectExpr("*", "CAST(NULL AS BIGINT) AS due", "CAST(NULL AS STRING) AS target")
-        if sources:
-            # A repeat says the same as its original: one of them is enough.
-            words_ = sources[0] if len(sources) == 1 else sources[0].unionByName(sources[1])
-            once = words_.groupBy(*place).agg(functions.expr("any_value(struct(due, target)) AS word"))
-            told = gone.join(once, place, "left").selectExpr(*gone.columns, "word.due", "word.target")
-        return told.selectExpr(
-            "id", "topic", "partition", "version", "target", "due", "fired_at", "fired_at - due AS lateness",
-            f"coalesce(reason, '{search.FIRED}') AS outcome", "CAST(NULL AS STRING) AS marks",
-            f"date_from_unix_date(CAST(fired_at DIV {DAY} AS INT)) AS date",
+    def _looked_up(self, gone: DataFrame, seen: "_Seen", book: table.Book) -> DataFrame:
+        """With due time and target from the book's rows too."""
+        place = ["topic", "partition", "id", "version"]
+        # what fired was due: the files of later years need not be read
+        woke = "" if seen.buried else f"AND wake <= {seen.latest + EARLY}"
+        rows = book.spark.sql(
+            f"SELECT topic, partition, key AS id, version, due AS book_due, target AS book_target FROM {book.table} "
+            f"WHERE slot = {fold.WORD} AND pending {woke}"
+        )
+        if seen.unknown <= FEW:  # these go to where the book's rows are, not the rows to them
+            few = gone.where("target IS NULL").select(*place).distinct()
+            rows = rows.join(functions.broadcast(few), place, "left_semi")
+        return gone.join(rows, place, "left").selectExpr(
+            *(name for name in gone.columns if name not in ("due", "target")),
+            "coalesce(due, book_due) AS due", "coalesce(target, book_target) AS target",
         )  # fmt: skip
 
     def _append(self, told: DataFrame, marks: Marks) -> bool:
@@ -229,69 +208,12 @@ class _Seen(NamedTuple):
     """What the tombstones of a batch have in common."""
 
     total: int
-    least: dict[fold.Partition, int]  # versions
-    most: dict[fold.Partition, int]
+    unknown: int  # their words came before the batch
     latest: int  # epoch ms
-    buried: bool  # some ended in the dead letters, perhaps before they were due
+    buried: int  # ended in the dead letters, perhaps before they were due
 
     @classmethod
     def of(cls, gone: DataFrame) -> "_Seen":
-        rows = gone.groupBy("topic", "partition").agg(
-            functions.expr("count(*)"), functions.expr("min(version)"), functions.expr("max(version)"),
-            functions.expr("max(fired_at)"), functions.expr("count(reason)"),
-        ).collect()  # fmt: skip
-        return cls(
-            sum(row[2] for row in rows),
-            {(row[0], row[1]): row[3] for row in rows},
-            {(row[0], row[1]): row[4] for row in rows},
-            max((row[5] for row in rows), default=0),
-            any(row[6] for row in rows),
-        )
-
-
-def _tombstones(records: DataFrame, topic_ids: Mapping[str, str]) -> DataFrame:
-    """Our tombstones (kind T of `words`), by a cheap question of their own: nothing else is decoded for it.
-
-    The same words for every batch, so that Spark compiles it once. And not `fold.say` with a filter on what it says:
-    Spark would put the whole of it into the filter, and that into one method too large for Java.
-    """
-    null = table.heard(records).where(f"value IS NULL AND array_contains(headers.key, '{words.ACKS}')")
-    named = null.selectExpr("*", "headers.key AS names", "headers.value AS contents")
-    said = named.where(
-        "NOT contains(array_join(names, ' '), '\ufffd') "
-        f"AND coalesce({decoders.header(words.TOPIC_ID)} = CAST({fold.by_topic(topic_ids)} AS BINARY), true)"
-    ).selectExpr(
-        "topic", "partition", "coalesce(key, X'') AS id", "offset", "timestamp AS fired_at",
-        f"{decoders.text(words.ACKS)} AS acks", f"{decoders.text(words.REASON)} AS reason",
-    )  # fmt: skip
-    numbered = said.selectExpr("*", f"{decoders.number('acks', 18)} AS number").where("number IS NOT NULL")
-    return numbered.selectExpr(
-        "topic", "partition", "id", "offset", "least(number, offset) AS version", "fired_at", "reason"
-    )  # fmt: skip
-
-
-def _spoken(
-    records: DataFrame, gone: DataFrame, seen: _Seen, decoder: decoders.Decoder, topic_ids: Mapping[str, str]
-) -> DataFrame:
-    """The words among the records that may be of these versions."""
-    version = decoders.number(decoders.text(words.VERSION), 18)
-    said = f"CASE WHEN {decoders.present(words.VERSION)} THEN {version} END"
-    heard = table.heard(records).selectExpr("*", "headers.key AS names", "headers.value AS contents")
-    heard = heard.selectExpr("*", f"least(coalesce({said}, offset), offset) AS says").where(
-        f"says >= {fold.by_partition(seen.least, 1 << 62)} AND says <= {fold.by_partition(seen.most, -1)}"
-    )
-    if seen.total <= MANY:
-        # by one number each: Spark keeps a million of these in little memory, and finds one quickly
-        places = {place: number for number, place in enumerate(sorted(seen.least))}
-
-        def code(version: str) -> str:
-            return f"{version} * {len(places)}L + {fold.by_partition(places, 0)} AS place"
-
-        heard = heard.selectExpr("*", code("says")).join(
-            functions.broadcast(gone.selectExpr(code("version"))), "place", "left_semi"
-        )
-    # No filter on what is said (see `_tombstones`), not even one that Spark adds, as for a null in a join.
-    # Only words have a version.
-    return fold.say(heard.drop("names", "contents", "says", "place"), decoder, topic_ids).selectExpr(
-        "topic", "partition", "coalesce(key, X'') AS id", "coalesce(version, -1L) AS version", "due", "target"
-    )
+        return cls(*gone.selectExpr(
+            "count(*)", "count_if(target IS NULL)", "coalesce(max(fired_at), 0L)", "count(reason)"
+        ).collect()[0])  # fmt: skip

@@ -54,7 +54,7 @@ def say(records: DataFrame, decoder: decoders.Decoder, topic_ids: Mapping[str, s
     """What each record says: `words.read` in SQL.
 
     kind; version (of S and R) and kill (of C, T and X); disposes (of D); due, target and timestamp as the user wrote
-    them; headers, still with ours among them if `marked`; reason (of G).
+    them; headers, still with ours among them if `marked`; reason (of G, and of T if it ended in the dead letters).
     """
     present, text = decoders.present, decoders.text
     # Few records are ours: their headers are looked up only where a header's name begins like ours.
@@ -62,7 +62,7 @@ def say(records: DataFrame, decoder: decoders.Decoder, topic_ids: Mapping[str, s
         {present(words.ACKS)} AS has_acks, {text(words.ACKS)} AS acks,
         {present(words.DISPOSES)} AS has_disposes, {text(words.DISPOSES)} AS disposes,
         {present(words.VERSION)} AS has_version, {text(words.VERSION)} AS version, {text(words.TIMESTAMP)} AS timestamp,
-        {present(words.NULL)} AS is_null,
+        {present(words.NULL)} AS is_null, {text(words.REASON)} AS reason,
         coalesce({decoders.header(words.TOPIC_ID)} <> CAST({by_topic(topic_ids)} AS BINARY), false) AS foreign) END"""
     numbers = ", ".join(
         f"{decoders.number(f'ours.{name}', 18)} AS {name}" for name in ("acks", "disposes", "version", "timestamp")
@@ -86,6 +86,7 @@ def say(records: DataFrame, decoder: decoders.Decoder, topic_ids: Mapping[str, s
         return f"concat('header {name} is not a whole number: ', {decoders.shown(f'ours.{column}')})"
 
     reason = f"""CASE
+        WHEN kind = 'T' THEN ours.reason
         WHEN kind <> 'G' THEN NULL
         WHEN unreadable THEN 'a header\\'s name is not UTF-8'
         WHEN value IS NULL AND ours.has_acks THEN {bad(words.ACKS, "acks")}
@@ -130,6 +131,8 @@ def halts(said: DataFrame) -> dict[Partition, int]:
 def fold(said: DataFrame, complete: Offsets) -> DataFrame:
     """One row per key, and one per garbage record or disposal. Fails (`FUTURE`) where it meets a record of the future.
 
+    `acks` are our tombstones of that key, and `words` all that the batch says of one that has any: for `fired`.
+
     A repeat of a version below `complete` is no word: the book knows already whether that version is pending.
     """
     word = f"slot = {WORD} AND (kind = 'S' OR kind = 'R' AND version >= {by_partition(complete, -1)})"
@@ -157,7 +160,10 @@ def fold(said: DataFrame, complete: Offsets) -> DataFrame:
                coalesce(max(rank).version, -1L) AS version,
                coalesce(max(kill), -1L) AS kill,
                max(offset) AS last_offset,
-               max_by(struct(kind, version), offset) AS last
+               max_by(struct(kind, version), offset) AS last,
+               collect_list(CASE WHEN kind = 'T' THEN
+                   struct(kill AS version, offset, word.timestamp AS fired_at, word.reason) END) AS acks,
+               collect_list(CASE WHEN version IS NOT NULL THEN struct(version, word.due, word.target) END) AS words
         FROM almanac_said GROUP BY hash, key, slot, partition, topic""")
     # Where a lambda stands Spark does not compile: so it stands here, after the work.
     control = ", ".join(decoders.literal(name) for name in sorted(words.CONTROL))
@@ -166,4 +172,5 @@ def fold(said: DataFrame, complete: Offsets) -> DataFrame:
         "hash", "topic", "partition", "key", "slot", "version", "kill", "word.due", "word.timestamp", "word.value",
         f"CAST({headers} AS {HEADERS}) AS headers", "word.target", "last_offset", "last.kind AS last_kind",
         "last.version AS last_version", "word.reason",
+        "CASE WHEN size(acks) > 0 THEN acks END AS acks", "CASE WHEN size(acks) > 0 THEN words END AS words",
     )  # fmt: skip

@@ -3,6 +3,7 @@
 The book's own offsets say where to start. The stream's checkpoint is not truth: each start uses a new one.
 """
 
+import functools
 import itertools
 import json
 import logging
@@ -246,10 +247,11 @@ class Ingest:
         known = self.book.offsets()
         if any(known.get(each, 0) < begun for each, begun in self._begun.items()):
             raise RuntimeError("the book was built anew meanwhile: this stream must begin where it ends")
-        if self.gone is not None:
-            # before the book: it forgets what fired
-            self.gone.take(records, ends, self._decoder, self.source.topic_ids, self.book, known)
-        self._halted |= self.book.take(records, ends, self._decoder, self.source.topic_ids, whole=whole, since_ms=since)
+        self._halted |= self.book.take(
+            records, ends, self._decoder, self.source.topic_ids, whole=whole, since_ms=since,
+            kept=f"{self._checkpoint}/batches",  # what a crash leaves there goes with the checkpoint
+            before=None if self.gone is None else functools.partial(self.gone.take, book=self.book),
+        )  # fmt: skip
         self.progress.halted = dict(self._halted)
         self._begun = {**ends, **self._halted}
         self._untidy += size

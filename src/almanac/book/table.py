@@ -18,14 +18,14 @@ does it keep words that are over, as dead rows without their payload.
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
-import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from almanac import errors
-from almanac.book import decoders, fold, places, read, trust
+from almanac.book import batch, decoders, fold, places, read, trust
 
 log = logging.getLogger(__name__)
 
@@ -41,13 +41,6 @@ COLUMNS: Mapping[str, str] = {
     "due": "BIGINT", "timestamp": "BIGINT", "value": "BINARY", "headers": fold.HEADERS, "target": "STRING",
     "last_offset": "BIGINT", "last_kind": "STRING", "topic_id": "STRING", "reason": "STRING",
 }  # fmt: skip
-
-# The rows that a batch's offsets become.
-_OFFSETS = [
-    ("topic", pa.string()), ("partition", pa.int32()), ("key", pa.binary()), ("slot", pa.int64()),
-    ("version", pa.int64()), ("kill", pa.int64()), ("last_offset", pa.int64()), ("timestamp", pa.int64()),
-    ("topic_id", pa.string()),
-]  # fmt: skip
 
 
 class Book:
@@ -130,71 +123,47 @@ class Book:
         *,
         whole: bool,
         since_ms: int | None = None,
+        kept: str | None = None,
+        before: Callable[[batch.Batch], object] | None = None,
     ) -> dict[fold.Partition, int]:
         """Folds a batch in, in one commit. Taking it twice, or one that overlaps what is known, changes nothing.
 
         `records` as the Kafka source gives them, `ends` the offset up to which they are complete, partition by
-        partition. `whole`: these were the ends of the log when the batch was cut.
+        partition. `whole`: these were the ends of the log when the batch was cut. `before` is told of the batch while
+        the book does not know it yet. `kept` is the folder where its rows are meanwhile.
 
         Returns the partitions that halt at a record of the future: they are taken up to it and no further.
         """
         halted: dict[fold.Partition, int] = {}
         for attempt in range(1, ATTEMPTS + 1):
+            cut = batch.Cut(
+                position=self.position(),  # rule 10: read again before each attempt
+                ends={**ends, **halted}, halted=halted, whole=whole, since_ms=since_ms or int(time.time() * 1000),
+                decoder=decoder, topic_ids=topic_ids,
+            )  # fmt: skip
             try:
-                # rule 10: the offsets are read again before each attempt
-                self._take(
-                    records, {**ends, **halted}, decoder, topic_ids, whole, since_ms or int(time.time() * 1000), halted
-                )
+                with batch.folded(records, cut, kept or f"{self.folder}/batches") as folded:
+                    if before is not None:
+                        before(folded)
+                    self._put(folded)
                 return halted
             except PySparkException as error:
                 if fold.FUTURE in str(error) and not halted:
                     # Rare: so it is looked for when it was met, not before every batch.
-                    unread = heard(records).where(_unread(self.offsets(), ends))
-                    halted = fold.halts(fold.say(unread, decoder, topic_ids))
+                    halted = fold.halts(cut.of(records))
                     continue
                 if attempt == ATTEMPTS or not conflict(error):
                     raise
                 log.info("another writer was faster on the book, attempt %d: %s", attempt, errors.brief(error))
         raise AssertionError("the last attempt returns or raises")
 
-    def _take(
-        self,
-        records: DataFrame,
-        ends: fold.Offsets,
-        decoder: decoders.Decoder,
-        topic_ids: Mapping[str, str],
-        whole: bool,
-        since_ms: int,
-        halted: fold.Offsets,
-    ) -> None:
-        position = self.position()
-        known, complete = position.offsets, position.complete
-        folded = fold.fold(fold.say(heard(records).where(_unread(known, ends)), decoder, topic_ids), complete)
-        rows = [
-            # `kill` carries the offset that the batch was cut by (see MERGE)
-            (topic, partition, b"", fold.OFFSET, max(end, known.get((topic, partition), 0)),
-             known.get((topic, partition), -1),
-             end if whole and (topic, partition) not in halted else complete.get((topic, partition), -1),
-             # a partition that halts does not stand where the log ends: it ages (see `trust`)
-             position.since[topic, partition] if end == known.get((topic, partition)) == halted.get((topic, partition))
-             else since_ms, topic_ids.get(topic))
-            for (topic, partition), end in ends.items() if end >= known.get((topic, partition), 0)
-        ]  # fmt: skip
-        # As Arrow: of plain rows Spark makes a task of Python's, and a process for it that costs a second.
-        columns = list(zip(*rows, strict=True)) or [()] * len(_OFFSETS)
-        arrays = [pa.array(column, kind) for column, (_, kind) in zip(columns, _OFFSETS, strict=True)]
-        offsets = records.sparkSession.createDataFrame(pa.table(arrays, pa.schema(_OFFSETS)))
-        news = folded.selectExpr(
-            "*",
-            "CAST(NULL AS STRING) AS topic_id",
-            f"{str(whole).lower()} AND {fold.by_partition(halted, -1)} < 0 AS whole",
-        )
-        news = news.unionByName(offsets.selectExpr("*", f"{fold.HASH} AS hash"), allowMissingColumns=True)
-        if known:
-            self._merge(news)
+    def _put(self, folded: batch.Batch) -> None:
+        cut = folded.cut
+        if cut.known:
+            self._merge(folded.news)
         else:
-            self._fill(news)
-        if whole and not halted and complete != known:
+            self._fill(folded.news)
+        if cut.whole and not cut.halted and cut.position.complete != cut.known:
             # It was behind and is not any more: the dead rows have done their work.
             self.spark.sql(f"DELETE FROM {self.table} WHERE slot = {fold.WORD} AND NOT pending AND NOT adrift")
 
@@ -211,20 +180,17 @@ class Book:
 
     def _merge(self, news: DataFrame) -> None:
         news.createOrReplaceTempView("almanac_news")
-        news.sparkSession.sql(MERGE.format(table=self.table))
+        # The source is files that nobody changes: Delta need not keep them once more.
+        with configured(news.sparkSession, "spark.databricks.delta.merge.materializeSource", "none"):
+            news.sparkSession.sql(MERGE.format(table=self.table))
 
     # Upkeep, away from the firing path
 
     def tidy(self) -> None:
         """Puts what is new in order, and removes files that no page can be reading."""
-        conf, most = self.spark.conf, "spark.sql.files.maxRecordsPerFile"
-        usual = str(conf.get(most))  # of the session, which may be a caller's: other tables want other files
         try:
-            conf.set(most, str(FILE_ROWS))
-            try:
+            with configured(self.spark, "spark.sql.files.maxRecordsPerFile", str(FILE_ROWS)):
                 self.spark.sql(f"OPTIMIZE {self.table}")
-            finally:
-                conf.set(most, usual)
             self.spark.sql(f"VACUUM {self.table}")
         except PySparkException as error:
             if not conflict(error):
@@ -232,17 +198,15 @@ class Book:
             log.info("the book was written meanwhile, tidied up next time: %s", errors.brief(error))
 
 
-def heard(records: DataFrame) -> DataFrame:
-    """Records of the Kafka source as the fold wants them."""
-    return records.selectExpr(
-        "topic", "partition", "offset", "unix_millis(timestamp) AS timestamp", "key", "value",
-        "coalesce(headers, CAST(array() AS array<struct<key:string,value:binary>>)) AS headers",
-    )  # fmt: skip
-
-
-def _unread(known: fold.Offsets, ends: fold.Offsets) -> str:
-    """Rule 10: what lies below the book's offsets is dropped; a replayed batch would raise the dead."""
-    return f"offset >= {fold.by_partition(known, 0)} AND offset < {fold.by_partition(ends, 0)}"
+@contextmanager
+def configured(spark: SparkSession, key: str, value: str) -> Iterator[None]:
+    """With that setting, for a moment: the session may be a caller's."""
+    usual = spark.conf.get(key, None)
+    spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        spark.conf.unset(key) if usual is None else spark.conf.set(key, usual)
 
 
 # A row is pending, adrift (rule 4) or dead; n is the news, `version` and `kill` the combined ones. The last record of a
