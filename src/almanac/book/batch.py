@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from almanac.book import decoders, fold, places, read
+from almanac.book import decoders, fold, places, read, state
 
 # Written once, read a moment later: nothing is gained by looking for what repeats itself.
 _FILES = {"compression": "lz4_raw", "parquet.enable.dictionary": "false", "parquet.block.size": str(32 << 20)}
@@ -51,7 +51,7 @@ class Batch:
     """See the module."""
 
     cut: Cut
-    news: DataFrame  # `fold.fold`'s rows, those of the offsets, and whether the batch is `whole` for them
+    news: DataFrame  # `fold.fold`'s rows and those of the offsets, with `whole` and what `state.fresh` says of them
 
 
 @contextmanager
@@ -63,6 +63,11 @@ def folded(records: DataFrame, cut: Cut, folder: str) -> Iterator[Batch]:
         f"{str(cut.whole).lower()} AND {fold.by_partition(cut.halted, -1)} < 0 AS whole",
     )
     news = news.unionByName(_offsets(records, cut), allowMissingColumns=True)
+    fresh = state.fresh()
+    news = news.alias("n").selectExpr(
+        *(f"n.{name}" for name in news.columns if name not in fresh),
+        *(f"{sql} AS {name}" for name, sql in fresh.items()),
+    )
     place = f"{folder}/{time.time_ns()}"
     try:
         news.write.options(**_FILES).parquet(place)

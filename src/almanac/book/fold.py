@@ -27,6 +27,8 @@ HEADERS = "array<struct<name:string,value:binary>>"
 # Of a row with key, partition and slot: Spark sorts by a number without looking at the keys.
 HASH = "xxhash64(coalesce(key, X''), partition, slot)"
 
+PARTITIONS = 1_000_000  # more than there ever are
+
 FUTURE = "almanac: a record of the future"  # the error of a fold that meets one
 
 
@@ -104,13 +106,13 @@ def say(records: DataFrame, decoder: decoders.Decoder, topic_ids: Mapping[str, s
         *(f"{expression} AS {column}" for column, expression in decoder.texts.items()),
     )  # fmt: skip
     numbered = f"CASE WHEN ours IS NOT NULL THEN struct({numbers}) END AS number"
-    due = texts.selectExpr(
+    due = apart(texts).selectExpr(
         "*", f"{decoder.due} AS due", f"{decoder.speaks} AS speaks", f"{decoder.acks} AS acks", numbered
     )
-    judged = due.selectExpr(
+    judged = apart(due).selectExpr(
         "*", f"{decoder.wrong} AS wrong", f"{decoder.halts} AS halts", f"{decoders.number('acks', 18)} AS their_acks"
     )
-    kinds = judged.selectExpr("*", f"{kind} AS kind")
+    kinds = apart(judged).selectExpr("*", f"{kind} AS kind")
     return kinds.selectExpr(
         "topic", "partition", "offset", "key", "kind", "number.disposes", "due", f"{decoder.target} AS target",
         "CASE WHEN NOT (coalesce(ours.is_null, false) AND speaks AND octet_length(value) = 0) THEN value END AS value",
@@ -120,6 +122,15 @@ def say(records: DataFrame, decoder: decoders.Decoder, topic_ids: Mapping[str, s
         "if(kind = 'R', number.timestamp, timestamp) AS timestamp",
         "headers", "ours IS NOT NULL AND kind <> 'G' AS marked", f"{reason} AS reason",
     )  # fmt: skip
+
+
+def apart(rows: DataFrame) -> DataFrame:
+    """The same rows, but Spark compiles what comes before and what comes after as two methods.
+
+    Java never compiles a method of more than 8,000 bytes, and Spark takes apart what it would have to put into one:
+    each step then copies the row. This takes as many partitions as there are and does nothing with them.
+    """
+    return rows.coalesce(PARTITIONS)
 
 
 def halts(said: DataFrame) -> dict[Partition, int]:

@@ -25,7 +25,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from almanac import errors
-from almanac.book import batch, decoders, fold, places, read, trust
+from almanac.book import batch, decoders, fold, places, read, state, trust
 
 log = logging.getLogger(__name__)
 
@@ -169,11 +169,8 @@ class Book:
 
     def _fill(self, news: DataFrame) -> None:
         """The first batch. It overwrites: whatever another writer did meanwhile, the table is one batch's truth."""
-        rows = (
-            news.alias("n")
-            .where(_KEPT)
-            .selectExpr(*(f"{expression} AS {name}" for name, expression in _INSERT.items()))
-        )
+        inserted = (f"{expression} AS {name}" for name, expression in _INSERT.items())
+        rows = news.alias("n").where("n.kept").selectExpr(*inserted)
         writer = rows.write.format("delta").mode("overwrite").option("maxRecordsPerFile", FILE_ROWS)
         # An overwrite of all there is, as such, forgets what the table is clustered by.
         writer.option("replaceWhere", "true").save(self.path)
@@ -209,71 +206,28 @@ def configured(spark: SparkSession, key: str, value: str) -> Iterator[None]:
         spark.conf.unset(key) if usual is None else spark.conf.set(key, usual)
 
 
-# A row is pending, adrift (rule 4) or dead; n is the news, `version` and `kill` the combined ones. The last record of a
-# key is always the news': the batch was cut at the book's offsets.
-
-
-def _pending(version: str, kill: str) -> str:
-    return f"(n.slot = {fold.WORD} AND {version} > {kill})"
-
-
-def _adrift(version: str, kill: str) -> str:
-    return f"""(n.slot = {fold.WORD} AND CASE
-        WHEN n.last_kind = 'S' THEN n.value IS NULL -- the cleaner would take it for a tombstone (see `words.NULL`)
-        WHEN n.last_kind = 'C' THEN {version} > {kill} -- a peer's tombstone, which acknowledges an older version
-        WHEN n.last_kind NOT IN ('T', 'R', 'X', 'D') THEN false
-        WHEN {version} > {kill} THEN NOT (n.last_kind = 'R' AND n.last_version = {version})
-        ELSE n.last_kind = 'R' END)"""
-
-
-def _over(version: str, kill: str) -> str:
-    """Nothing is left to be said of this word."""
-    return f"""(n.slot = {fold.WORD} AND NOT {_pending(version, kill)} AND NOT {_adrift(version, kill)}
-        AND (n.whole OR {kill} = -1))"""
-
-
-def _kill(version: str, kill: str) -> str:
-    """A dead row whose last record is a repeat: what it repeats is over, even if nothing else is known of it."""
-    return f"CASE WHEN {version} <= {kill} AND n.last_kind = 'R' THEN greatest({kill}, n.last_version) ELSE {kill} END"
-
-
-def _wake(version: str, kill: str, due: str) -> str:
-    pending, adrift = _pending(version, kill), _adrift(version, kill)
-    return f"CASE WHEN {adrift} OR n.slot >= 0 THEN -1L WHEN {pending} THEN {due} END"
-
-
 _CONFLICT = "almanac: the offsets moved since the batch was cut"
-_FRESH = ("n.version", "n.kill")
-_BOTH = ("greatest(b.version, n.version)", "greatest(b.kill, n.kill)")
-
-# What a batch alone says, with no row in the book.
-_KEPT = f"""CASE WHEN n.slot = {fold.OFFSET} THEN true WHEN n.slot = {fold.WORD} THEN NOT {_over(*_FRESH)}
-    ELSE n.last_kind = 'G' END"""
-_PAYLOAD = ("value", "headers", "target", "due", "timestamp")
-_DEAD = {"headers": f"ELSE CAST(array() AS {fold.HEADERS})"}  # a list is never null: readers need not ask
-_LIVE = f"(n.slot <> {fold.WORD} OR n.version > n.kill)"
+# What a batch alone says, with no row in the book: `state.fresh`.
 _INSERT: Mapping[str, str] = {
     **{name: f"n.{name}" for name in COLUMNS},
-    **{name: f"CASE WHEN {_LIVE} THEN n.{name} {_DEAD.get(name, '')} END" for name in _PAYLOAD},
     "version": f"""CASE WHEN n.slot = {fold.OFFSET} AND n.kill <> -1 THEN raise_error('{_CONFLICT}')
         ELSE n.version END""",
-    "kill": f"CASE WHEN n.slot = {fold.WORD} THEN {_kill(*_FRESH)} ELSE -1L END",
-    "pending": _pending(*_FRESH),
-    "adrift": _adrift(*_FRESH),
-    "wake": _wake(*_FRESH, "n.due"),
+    "kill": "n.killed",
 }
+_BOTH = ("greatest(b.version, n.version)", "greatest(b.kill, n.kill)")
 
 
 def _update() -> dict[str, str]:
     """A word's row: the batch's word if it is newer, else the old one stays; dead ones lose their payload."""
     payload = {
-        name: f"""CASE WHEN {_pending(*_BOTH)} THEN CASE WHEN n.version > b.version THEN n.{name} ELSE b.{name} END
-            {_DEAD.get(name, "")} END"""
-        for name in _PAYLOAD
+        name: f"""CASE WHEN {state.pending(*_BOTH)} THEN CASE WHEN n.version > b.version THEN n.{name} ELSE b.{name} END
+            {state.DEAD.get(name, "")} END"""
+        for name in state.PAYLOAD
     }
     return {
-        "version": _BOTH[0], "kill": _kill(*_BOTH), "pending": _pending(*_BOTH), "adrift": _adrift(*_BOTH),
-        "wake": _wake(*_BOTH, "CASE WHEN n.version > b.version THEN n.due ELSE b.due END"),
+        "version": _BOTH[0], "kill": state.kill(*_BOTH), "pending": state.pending(*_BOTH),
+        "adrift": state.adrift(*_BOTH),
+        "wake": state.wake(*_BOTH, "CASE WHEN n.version > b.version THEN n.due ELSE b.due END"),
         "last_offset": "n.last_offset", "last_kind": "n.last_kind", **payload,
     }  # fmt: skip
 
@@ -293,9 +247,9 @@ WHEN MATCHED AND n.slot = {fold.OFFSET} THEN UPDATE SET
     b.version = CASE WHEN b.version = n.kill THEN n.version ELSE raise_error('{_CONFLICT}') END,
     b.timestamp = n.timestamp, b.last_offset = n.last_offset, b.topic_id = n.topic_id
 WHEN MATCHED AND n.slot >= 0 AND n.last_kind = 'D' THEN DELETE
-WHEN MATCHED AND {_over(*_BOTH)} THEN DELETE
+WHEN MATCHED AND {state.over(*_BOTH)} THEN DELETE
 WHEN MATCHED AND n.slot = {fold.WORD} THEN UPDATE SET {_assignments(_update())}
-WHEN NOT MATCHED AND {_KEPT} THEN INSERT ({", ".join(_INSERT)}) VALUES ({", ".join(_INSERT.values())})
+WHEN NOT MATCHED AND n.kept THEN INSERT ({", ".join(_INSERT)}) VALUES ({", ".join(_INSERT.values())})
 """
 
 
