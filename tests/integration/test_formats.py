@@ -3,6 +3,7 @@
 import base64
 import json
 import random
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -123,3 +124,17 @@ def test_topics_of_different_formats_in_one_batch(spark: SparkSession, seed: int
     said = read(spark, decoders.by_topic({name: name for name in formats.NAMES}), records)
     for record in records:
         agree(said[record.partition], words.read(record, formats.named(record.topic), TOPIC_ID), record)
+
+
+@pytest.mark.parametrize("name", formats.NAMES)
+def test_java_compiles_every_part_of_a_decoder(spark: SparkSession, name: str) -> None:
+    """What it does not compile takes several times as long: see `fold.apart`."""
+    decoders.register(spark)
+    places = {(TOPIC, partition): 0 for partition in range(4)}
+    records = batch.heard(frame(spark, [])).where(batch.unread(places, places))
+    said = fold.say(records, decoders.named(name), {TOPIC: TOPIC_ID})
+    fold.fold(said, places).createOrReplaceTempView("folded")
+    (plan,) = spark.sql("EXPLAIN CODEGEN SELECT * FROM folded").collect()
+    sizes = [int(size) for size in re.findall(r"maxMethodCodeSize:(\d+)", plan[0])]
+    assert len(sizes) >= 4
+    assert max(sizes) <= 8_000

@@ -110,8 +110,9 @@ class TestIngestion:
     def test_all_runs_and_their_median(self) -> None:
         def run(number: int, seconds: float, pending: int = 5) -> ingest.Figures:
             return ingest.Figures(
-                format="etf1", measure="fill", run=number, rows=1_000, seconds=seconds, pending=pending, expected=5
-            )
+                format="etf1", measure="fill", run=number, rows=1_000, seconds=seconds, upkeep=1.5, pending=pending,
+                expected=5,
+            )  # fmt: skip
 
         told = ingest.to_json([run(1, 0.1), run(2, 0.05)])
         assert (told["median"], told["exact"]) == ({"etf1 fill": 15_000}, True)

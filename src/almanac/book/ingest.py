@@ -162,6 +162,7 @@ class Ingest:
         self.gone = gone  # where what fired is kept; None: nowhere
         self.source = source
         self.progress = progress or Progress()
+        self.upkeep_s = 0.0  # that the tables took to be put in order, with all in them already
         self._decoder = decoders.by_topic(source.formats)
         self._merges = itertools.count(1)
         self._checkpoint = ""
@@ -258,9 +259,11 @@ class Ingest:
         if next(self._merges) % TIDY_EVERY == 0 or (whole and self._untidy > TIDY_AFTER):
             self._untidy = 0
             spark.sparkContext.setJobGroup("almanac book upkeep", "almanac book: OPTIMIZE and VACUUM")
+            begun = time.monotonic()
             self.book.tidy()
             if self.gone is not None:
                 self.gone.tidy()
+            self.upkeep_s += time.monotonic() - begun
 
     def _ends(self, batch: int) -> dict[fold.Partition, int]:
         """Where the batch ends, as Spark wrote it down before it began.
