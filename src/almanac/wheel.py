@@ -204,7 +204,7 @@ class Wheel:
             return
         batch = self._fresh(self._gather(now))
         if batch:
-            self._fire(batch)
+            self._rest(batch, now, self._fire(batch))
             self._poll(0)
             return
         if self._lineup.live.cursor.prepare(now + PREPARE):
@@ -254,7 +254,8 @@ class Wheel:
 
     # Rule 2: target, history copy and tombstone are one transaction.
 
-    def _fire(self, batch: list[Entry]) -> None:
+    def _fire(self, batch: list[Entry]) -> float:
+        """Says for how many ms Kafka was busy with it; 0 if it did not go out."""
         try:
             self._writer.begin()
             records = self._stage(batch)
@@ -265,15 +266,12 @@ class Wheel:
                 took = self._clock.monotonic() - begun
                 self.tally.took(took)
                 self._committed(batch)
-                if len(batch) < FEW:
-                    # As long as Kafka took: one that has little to do is not waited for, a busy one is not driven.
-                    self._rested = self._clock.monotonic() + min(REST, took)
-            else:
-                if not self._holds:
-                    self._writer.flush()
-                self._writer.abort()
-                self.tally.aborted += 1
-                self._lineup.give_back(batch)
+                return took
+            if not self._holds:
+                self._writer.flush()
+            self._writer.abort()
+            self.tally.aborted += 1
+            self._lineup.give_back(batch)
         except ports.Refused as error:
             log.warning("transaction refused: %s; looking for the culprit", error)
             self._take_apart(batch)
@@ -282,6 +280,15 @@ class Wheel:
             raise
         finally:
             self._staged = set()
+        return 0.0
+
+    def _rest(self, batch: Sequence[Entry], now: int, took: float) -> None:
+        """Not before the next transaction if there is more than went into this one."""
+        left = self._lineup.next_due()
+        whole = not self._lineup.behind and (left is None or left > max(now, _due(batch)))
+        if whole and len(batch) < FEW:
+            # As long as Kafka took: one that has little to do is not waited for, a busy one is not driven.
+            self._rested = self._clock.monotonic() + min(REST, took)
 
     def _take_apart(self, batch: list[Entry]) -> None:
         self.tally.aborted += 1

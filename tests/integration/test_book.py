@@ -188,6 +188,14 @@ def test_a_second_writer_makes_a_batch_begin_again(book: table.Book, monkeypatch
     assert table.Book.position(book).offsets == {(TOPIC, 0): 2}
 
 
+def test_a_folder_with_a_name_like_a_pattern(spark: SparkSession, tmp_path: Path) -> None:
+    book = table.Book(str(tmp_path / "a[1]{b}*?"), spark)
+    book.create()
+    take(book, [record(0, b"a", b"v", schedule())], 1)
+    assert pending(book) == {b"a": 0}
+    assert not list(Path(book.folder, "batches").iterdir()), "what was taken is gone"
+
+
 def test_a_late_repeat_does_not_raise_the_dead(book: table.Book) -> None:
     take(book, [record(0, b"a", b"v", schedule())], 1)
     take(book, [record(1, b"a", None, words.acknowledgement(0, TOPIC_ID))], 2)

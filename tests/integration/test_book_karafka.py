@@ -76,6 +76,9 @@ def test_a_partition_is_taken_up_to_a_record_of_the_future_and_goes_on_after_an_
     assert [bytes(row.key) for row in rows(book)] == [b"a"], "what follows the record may say anything of it"
     take(book, log, 4, since_ms=2_000)
     assert book.position().since == {PLACE: 1_000}, "it does not stand where the log ends: it ages"
+    nothing = frame(book.spark, [])  # as the stream goes on: it does not read the record again
+    known = book.take(nothing, {PLACE: 1}, KARAFKA, {TOPIC: TOPIC_ID}, whole=True, since_ms=2_500, halted={PLACE: 1})
+    assert (known, book.position().since) == ({PLACE: 1}, {PLACE: 1_000})
     monkeypatch.setattr(karafka, "KNOWN", (1, 1, 0))
     assert take(book, log, 4, decoders._karafka(), since_ms=3_000) == {}
     assert [bytes(row.key) for row in rows(book)] == [b"b", b"c"]

@@ -130,11 +130,13 @@ def test_topics_of_different_formats_in_one_batch(spark: SparkSession, seed: int
 def test_java_compiles_every_part_of_a_decoder(spark: SparkSession, name: str) -> None:
     """What it does not compile takes several times as long: see `fold.apart`."""
     decoders.register(spark)
-    places = {(TOPIC, partition): 0 for partition in range(4)}
-    records = batch.heard(frame(spark, [])).where(batch.unread(places, places))
+    places, ends = ({(TOPIC, partition): offset for partition in range(4)} for offset in (5, 99))
+    some = frame(spark, golden()[:1]).localCheckpoint()  # of rows that it has Spark computes everything at once
+    records = batch.heard(some).where(batch.unread(places, ends))
     said = fold.say(records, decoders.named(name), {TOPIC: TOPIC_ID})
     fold.fold(said, places).createOrReplaceTempView("folded")
-    (plan,) = spark.sql("EXPLAIN CODEGEN SELECT * FROM folded").collect()
+    with batch.configured(spark, "spark.sql.adaptive.enabled", "false"):  # else nothing is compiled before it runs
+        (plan,) = spark.sql("EXPLAIN CODEGEN SELECT * FROM folded").collect()
     sizes = [int(size) for size in re.findall(r"maxMethodCodeSize:(\d+)", plan[0])]
     assert len(sizes) >= 4
     assert max(sizes) <= 8_000

@@ -512,13 +512,24 @@ def test_what_falls_due_one_by_one_goes_together() -> None:
     assert wheel.wheel.tally.transactions <= 60, "one every 20 ms; without a rest it is one every 10"
 
 
-def test_many_that_are_due_do_not_wait_for_each_other() -> None:
-    rig = Rig(fires=FEW)
+@pytest.mark.parametrize(("fires", "size"), [(FEW, 1), (10, 1), (FEW, 1_000)])
+def test_many_that_are_due_do_not_wait_for_each_other(fires: int, size: int) -> None:
+    rig = Rig(fires=fires, bytes=10 * 2_400)  # of the large ones ten fit into a transaction
     wheel = rig.wheel().begin()
     wheel.writer.after_commit.append(lambda: rig.clock.sleep(0.01))
-    for number in range(10 * FEW):
-        rig.kafka.schedule(b"k%d" % number, due(1_000), b"v")
+    for number in range(100):
+        rig.kafka.schedule(b"k%d" % number, due(1_000), b"v" * size)
     wheel.run_for(3_000)
     fired = rig.kafka.read("target")
-    assert len(fired) == 10 * FEW
+    assert len(fired) == 100
     assert max(record.timestamp for record in fired) < due(1_000) + 10 * 11
+
+
+def test_large_transactions_follow_each_other() -> None:
+    rig = Rig()
+    wheel = rig.wheel().begin()
+    wheel.writer.after_commit.append(lambda: rig.clock.sleep(0.01))
+    for number in range(2 * FEW):
+        rig.kafka.schedule(b"k%d" % number, due(1_000 + number // FEW * 8), b"v")
+    wheel.run_for(3_000)
+    assert max(record.timestamp for record in rig.kafka.read("target")) == due(1_010)

@@ -4,13 +4,14 @@ Its rows are kept as Parquet until the book and what fired have them: each of De
 each question of `fired`, reads only the columns that it needs, and the batch need not fit into memory.
 """
 
+import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from almanac.book import decoders, fold, places, read, state
 
@@ -70,10 +71,27 @@ def folded(records: DataFrame, cut: Cut, folder: str) -> Iterator[Batch]:
     )
     place = f"{folder}/{time.time_ns()}"
     try:
-        news.write.options(**_FILES).parquet(place)
-        yield Batch(cut, news.sparkSession.read.schema(news.schema).parquet(place))
+        spark = news.sparkSession
+        # Lists are collected: where the groups are hashed Spark would hold those of a hundred keys at once.
+        with configured(spark, "spark.sql.execution.useObjectHashAggregateExec", "false"):
+            news.write.options(**_FILES).parquet(place)
+        files = (
+            spark.read.schema(news.schema).option("ignoreMissingFiles", "false").option("ignoreCorruptFiles", "false")
+        )
+        yield Batch(cut, files.parquet(re.sub(r"([\\{}\[\]*?])", r"\\\1", place)))  # not a pattern, whatever is in it
     finally:
-        places.remove(place)
+        places.discard(place)  # else it goes with the checkpoint
+
+
+@contextmanager
+def configured(spark: SparkSession, key: str, value: str) -> Iterator[None]:
+    """With that setting, for a moment: the session may be a caller's."""
+    usual = spark.conf.get(key, None)
+    spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        spark.conf.unset(key) if usual is None else spark.conf.set(key, usual)
 
 
 def unread(known: fold.Offsets, ends: fold.Offsets) -> str:

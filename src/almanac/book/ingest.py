@@ -214,7 +214,7 @@ class Ingest:
         """What earlier runs left behind. For the owner of all shards: nobody else reads into the book any more."""
         for name in places.names(self._checkpoints):
             if not self._checkpoint.endswith(f"/{name}"):
-                places.remove(f"{self._checkpoints}/{name}")
+                places.discard(f"{self._checkpoints}/{name}")
 
     def close(self) -> None:
         """No more progress is reported; a running query is the caller's to stop."""
@@ -248,8 +248,8 @@ class Ingest:
         known = self.book.offsets()
         if any(known.get(each, 0) < begun for each, begun in self._begun.items()):
             raise RuntimeError("the book was built anew meanwhile: this stream must begin where it ends")
-        self._halted |= self.book.take(
-            records, ends, self._decoder, self.source.topic_ids, whole=whole, since_ms=since,
+        self._halted = self.book.take(
+            records, ends, self._decoder, self.source.topic_ids, whole=whole, since_ms=since, halted=self._halted,
             kept=f"{self._checkpoint}/batches",  # what a crash leaves there goes with the checkpoint
             before=None if self.gone is None else functools.partial(self.gone.take, book=self.book),
         )  # fmt: skip

@@ -1,6 +1,10 @@
 """Folders below the book's location, on whatever file system that is."""
 
+import logging
+
 from pyarrow import fs
+
+log = logging.getLogger(__name__)
 
 
 def at(path: str) -> tuple[fs.FileSystem, str]:
@@ -22,6 +26,14 @@ def remove(path: str) -> None:
     system, place = at(path)
     if system.get_file_info(place).type == fs.FileType.Directory:
         system.delete_dir(place)
+
+
+def discard(path: str) -> None:
+    """As `remove`, for what is of no use any more: where it cannot be removed that is told, and nothing else."""
+    try:
+        remove(path)
+    except OSError as error:
+        log.warning("%s is left behind: %s", path, error)
 
 
 def move(path: str, to: str) -> None:

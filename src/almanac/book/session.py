@@ -4,6 +4,7 @@ Each setting below is there for a reason; `check` refuses a caller's session who
 """
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -69,7 +70,8 @@ ALWAYS: Mapping[str, str] = {
 
 # A merge makes much that is thrown away at once, and nobody waits for it: the usual collector's own threads would take
 # a tenth of two processors beside it.
-_COLLECTOR = "-XX:+UseParallelGC"
+_COLLECTOR = ["-XX:+UseParallelGC"]
+_OTHERS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")  # Java takes options from there too, and one collector only
 
 # What was freed goes back to the system. By default glibc keeps it, for each of a JVM's hundred threads, and holds
 # large pieces too once it has seen them freed; the wheels are children of the JVM and have these from it.
@@ -120,7 +122,7 @@ def session(settings: Settings, wheels: int, jars: Iterable[Path], options: Iter
     # Empty, but Spark makes it: not where the program was started, which may not even be writable.
     spark = spark.config("spark.sql.warehouse.dir", f"{settings.book_folder}/warehouse")
     # All of it from the start: what the process takes does not depend on how much is pending.
-    heap = [f"-Xms{settings.spark_driver_memory}", "-XX:+AlwaysPreTouch", _COLLECTOR, *_TRIM, *java.PATIENT_COMPILER]
+    heap = [f"-Xms{settings.spark_driver_memory}", "-XX:+AlwaysPreTouch", *_collector(), *_TRIM, *java.PATIENT_COMPILER]
     spark = spark.config("spark.driver.extraJavaOptions", " ".join(f'"{option}"' for option in (*heap, *options)))
     spark = spark.config("spark.task.maxFailures", str(TASK_FAILURES))
     spark = spark.config("spark.ui.enabled", str(settings.spark_ui).lower())
@@ -135,6 +137,11 @@ def session(settings: Settings, wheels: int, jars: Iterable[Path], options: Iter
     found = spark.getOrCreate()
     check(found)
     return found
+
+
+def _collector() -> list[str]:
+    chosen = any(re.search(r"-XX:\+Use\w+GC\b", os.environ.get(name, "")) for name in _OTHERS)
+    return [] if chosen else _COLLECTOR
 
 
 def check(spark: SparkSession) -> None:

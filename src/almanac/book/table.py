@@ -18,8 +18,7 @@ does it keep words that are over, as dead rows without their payload.
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -123,6 +122,7 @@ class Book:
         *,
         whole: bool,
         since_ms: int | None = None,
+        halted: fold.Offsets | None = None,
         kept: str | None = None,
         before: Callable[[batch.Batch], object] | None = None,
     ) -> dict[fold.Partition, int]:
@@ -132,13 +132,14 @@ class Book:
         partition. `whole`: these were the ends of the log when the batch was cut. `before` is told of the batch while
         the book does not know it yet. `kept` is the folder where its rows are meanwhile.
 
-        Returns the partitions that halt at a record of the future: they are taken up to it and no further.
+        Returns the partitions that halt at a record of the future: they are taken up to it and no further. `halted` are
+        those that are known to.
         """
-        halted: dict[fold.Partition, int] = {}
+        halts = dict(halted or {})
         for attempt in range(1, ATTEMPTS + 1):
             cut = batch.Cut(
                 position=self.position(),  # rule 10: read again before each attempt
-                ends={**ends, **halted}, halted=halted, whole=whole, since_ms=since_ms or int(time.time() * 1000),
+                ends={**ends, **halts}, halted=halts, whole=whole, since_ms=since_ms or int(time.time() * 1000),
                 decoder=decoder, topic_ids=topic_ids,
             )  # fmt: skip
             try:
@@ -146,11 +147,11 @@ class Book:
                     if before is not None:
                         before(folded)
                     self._put(folded)
-                return halted
+                return halts
             except PySparkException as error:
-                if fold.FUTURE in str(error) and not halted:
+                if fold.FUTURE in str(error) and attempt < ATTEMPTS:
                     # Rare: so it is looked for when it was met, not before every batch.
-                    halted = fold.halts(cut.of(records))
+                    halts = {**halts, **fold.halts(cut.of(records))}
                     continue
                 if attempt == ATTEMPTS or not conflict(error):
                     raise
@@ -178,7 +179,7 @@ class Book:
     def _merge(self, news: DataFrame) -> None:
         news.createOrReplaceTempView("almanac_news")
         # The source is files that nobody changes: Delta need not keep them once more.
-        with configured(news.sparkSession, "spark.databricks.delta.merge.materializeSource", "none"):
+        with batch.configured(news.sparkSession, "spark.databricks.delta.merge.materializeSource", "none"):
             news.sparkSession.sql(MERGE.format(table=self.table))
 
     # Upkeep, away from the firing path
@@ -186,24 +187,13 @@ class Book:
     def tidy(self) -> None:
         """Puts what is new in order, and removes files that no page can be reading."""
         try:
-            with configured(self.spark, "spark.sql.files.maxRecordsPerFile", str(FILE_ROWS)):
+            with batch.configured(self.spark, "spark.sql.files.maxRecordsPerFile", str(FILE_ROWS)):
                 self.spark.sql(f"OPTIMIZE {self.table}")
             self.spark.sql(f"VACUUM {self.table}")
         except PySparkException as error:
             if not conflict(error):
                 raise
             log.info("the book was written meanwhile, tidied up next time: %s", errors.brief(error))
-
-
-@contextmanager
-def configured(spark: SparkSession, key: str, value: str) -> Iterator[None]:
-    """With that setting, for a moment: the session may be a caller's."""
-    usual = spark.conf.get(key, None)
-    spark.conf.set(key, value)
-    try:
-        yield
-    finally:
-        spark.conf.unset(key) if usual is None else spark.conf.set(key, usual)
 
 
 _CONFLICT = "almanac: the offsets moved since the batch was cut"
