@@ -104,7 +104,10 @@ class Writer(Protocol):
         """Adds records."""
 
     def flush(self) -> None:
-        """Waits until the broker has what was sent: an abort that overtakes it is answered as if there were doubt."""
+        """Waits until the broker has what was sent: an abort that overtakes it is answered as if there were doubt.
+
+        Raises Refused if the transaction can only be aborted, Unavailable if nobody answers.
+        """
 
     def hold(self, records: Sequence[Outgoing]) -> Sequence[Outgoing]:
         """Takes records that leave with the commit (see HOLD), not before; returns those it has no room for."""

@@ -21,6 +21,7 @@ COUNTED = 60.0  # seconds for which a target's number of partitions is believed
 GAPS = 3  # more tries of a transaction that is refused for what another left behind
 BATCH, BATCH_BYTES = 10_000, 1_000_000  # records; a broker takes no larger batch by default
 PATIENCE = 3.0  # seconds that records may be on their way before Kafka is asked whether it is there at all
+LOOK = 0.25  # seconds after which a transaction that is still on its way is looked at
 
 # Errors that are the message's own: nothing but another message would help.
 _MESSAGE = {
@@ -135,11 +136,26 @@ class KafkaWriter:
         # commit_transaction() flushes too; done before it, a slow answer to the commit itself can be told (rule 6).
         # Records that only their own partition holds up time out, and are told apart (rule 8).
         producer = self._current
+        asked = time.monotonic()
         try:
-            while producer.flush(PATIENCE):
-                producer.list_topics(self._known_topic, timeout=PATIENCE)
+            while producer.flush(LOOK):
+                self._stands(producer)
+                if time.monotonic() - asked > PATIENCE:
+                    producer.list_topics(self._known_topic, timeout=PATIENCE)
+                    asked = time.monotonic()
         except KafkaException as error:
             raise _unsettled(error, "Kafka does not answer: ") from error
+
+    @staticmethod
+    def _stands(producer: Producer) -> None:
+        # Of a transaction that must be aborted librdkafka may keep records until they time out: they wait for the abort
+        # (a refused batch left a gap in the sequence), and the abort would wait for them. A second begin tells: it is
+        # never taken, and names what is wrong with the first.
+        try:
+            producer.begin_transaction()
+        except KafkaException as error:
+            if error.args[0].txn_requires_abort():
+                raise ports.Refused(error.args[0].str()) from error
 
     def hold(self, records: Sequence[Outgoing]) -> Sequence[Outgoing]:
         """See ports.Writer."""
@@ -202,12 +218,17 @@ class KafkaWriter:
                 except BufferError:
                     self.flush()
                     self._current.produce(topic, value, key, **more)
+            except ports.Refused:
+                break
             except KafkaException as error:
                 if error.args[0].code() in _FENCED or error.args[0].fatal():
                     raise _unsettled(error) from error
                 if error.args[0].code() != KafkaError._STATE:  # that is an earlier record's fault, and told of it
                     faults[number] = _fault(error.args[0])
-        self.flush()
+        try:
+            self.flush()
+        except ports.Refused as error:
+            log.debug("records held up: %s", error)  # the fault is known by now, or the commit will name it
         if not faults:
             try:
                 self._mark(marks or {})
