@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 DAY = 86_400_000  # ms
 WRITER = "almanac-fired"  # Delta's name of the numbers of our commits
 FEW = 100_000  # versions that go to where the book's rows are
-EARLY = 3_600_000  # ms: no clock is so wrong that what fired was due that much later
+EARLY = 3_600_000  # ms: no clock is so wrong that what fired was due that much later (an hour: see `_gone`)
 
 COLUMNS: Mapping[str, str] = {
     "id": "BINARY", "topic": "STRING", "partition": "INT", "version": "BIGINT", "target": "STRING", "due": "BIGINT",
@@ -143,7 +143,8 @@ class Fired:
 
     def _gone(self, news: DataFrame, marks: fold.Offsets, ends: fold.Offsets) -> DataFrame:
         """The tombstones that are not here yet, with due time and target where the batch has the word as well."""
-        oldest = int(time.time() * 1000) - self._days * DAY if self._days >= 0 else 0
+        # By the day: a number that is new each time makes Spark compile the whole question again.
+        oldest = (int(time.time() * 1000) // DAY - self._days) * DAY if self._days >= 0 else 0
         each = news.where("acks IS NOT NULL").selectExpr(
             "topic", "partition", "key AS id", "words", "inline(acks) AS (version, offset, fired_at, reason)"
         )
@@ -159,14 +160,14 @@ class Fired:
         """With due time and target from the book's rows too."""
         place = ["topic", "partition", "id", "version"]
         # what fired was due: the files of later years need not be read
-        woke = "" if seen.buried else f"AND wake <= {seen.latest + EARLY}"
+        woke = "" if seen.buried else f"AND wake <= {(seen.latest // EARLY + 2) * EARLY}"
         rows = book.spark.sql(
             f"SELECT topic, partition, key AS id, version, due AS book_due, target AS book_target FROM {book.table} "
             f"WHERE slot = {fold.WORD} AND pending {woke}"
         )
-        if seen.unknown <= FEW:  # these go to where the book's rows are, not the rows to them
-            few = gone.where("target IS NULL").select(*place).distinct()
-            rows = rows.join(functions.broadcast(few), place, "left_semi")
+        if seen.unknown <= FEW:  # these go to where the book's rows are, not the rows to them, and come back
+            few = gone.where("target IS NULL").select(*place)
+            rows = functions.broadcast(rows.join(functions.broadcast(few), place, "left_semi"))
         return gone.join(rows, place, "left").selectExpr(
             *(name for name in gone.columns if name not in ("due", "target")),
             "coalesce(due, book_due) AS due", "coalesce(target, book_target) AS target",

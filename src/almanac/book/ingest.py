@@ -42,7 +42,7 @@ class Source:
     formats: Mapping[str, str]  # topic -> its wire format
     merge_delay_s: int = 30  # a merge waits that long for more ...
     merge_least: int = 100_000  # ... or for that many records
-    merge_most: int = 1_000_000  # and takes no more than that
+    merge_most: int = 3_000_000  # and takes no more than that: whatever its size, 7 s of it are plans and commits
     rebuild_most: int = 10_000_000  # the first batch of an empty book needs no join: it may be large
 
     @property

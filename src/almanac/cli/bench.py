@@ -108,13 +108,14 @@ def ingest(
     ] = None,
     count: Annotated[
         int, typer.Option(min=1_000, max=5_000_000, help="Records of a fill, and of a merge.")
-    ] = 1_000_000,
-    runs: Runs = 2,
+    ] = 2_000_000,
+    runs: Runs = 1,
     as_json: common.Json = False,
 ) -> None:
     """Read a log into a book, on a Kafka and a Spark of its own: records a second, of each format.
 
-    The first run is that of a new JVM, which compiles as it goes.
+    About three minutes for each format. The first format's first run is that of a new JVM, which compiles as it goes.
+    Each batch has some seconds of planning, whatever its size: with few records these are most of what is measured.
 
     Example: [bold]almanac bench ingest --format etf1 --format sky-avro --count 400000[/bold]
     """
@@ -125,7 +126,10 @@ def ingest(
         raise errors.UsageError(f"unknown format {', '.join(sorted(unknown))}; known: {', '.join(formats.NAMES)}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with _progress() as progress, tempfile.TemporaryDirectory(prefix="almanac-bench-") as folder:
-        figures = list(bench.measure(settings, form or formats.NAMES, count, runs, Path(folder), progress))
+        figures = []
+        for each in bench.measure(settings, form or formats.NAMES, count, runs, Path(folder), progress):
+            common.note(f"{each.format}, {each.measure}, run {each.run}: {each.rows_per_s:,} rows/s")
+            figures.append(each)
     told = bench.to_json(figures)
     if as_json:
         common.show_json(told)
