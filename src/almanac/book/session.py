@@ -57,8 +57,8 @@ ALWAYS: Mapping[str, str] = {
     "spark.databricks.io.skipping.mdc.sortWithinFiles": "true",
     "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.threshold": str(256 << 20),
     "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.targetCubeSize": str(384 << 20),
-    # What Spark sorts in, of the heap. With the usual 0.6 and all else that lives there it was full: a merge stood still
-    # for half of its time, in one collection after the other. What does not fit goes to the disk, which is not felt.
+    # What Spark sorts in, of the heap. With the usual 0.6 and all else that lives there it was full: a merge stood
+    # still for half of its time, in one collection after the other. What does not fit goes to the disk, unfelt.
     "spark.memory.fraction": "0.4",
     # VACUUM lists the folder in that many tasks; the default is 10,000
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
