@@ -154,8 +154,8 @@ class KafkaWriter:
         try:
             producer.begin_transaction()
         except KafkaException as error:
-            if error.args[0].txn_requires_abort():
-                raise ports.Refused(error.args[0].str()) from error
+            if error.args[0].code() != KafkaError._STATE:  # that one stands: it is still open
+                raise _refused_or_unsettled(error) from error
 
     def hold(self, records: Sequence[Outgoing]) -> Sequence[Outgoing]:
         """See ports.Writer."""
