@@ -10,8 +10,10 @@ which nobody waits for: it is told, and not counted.
 import os
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -102,13 +104,27 @@ def measure(
         broker.start(lambda text: progress(text, 0, 0))
         own = settings.replaced(bootstrap_servers=config.bootstrap_servers, group_id="bench", configuration_file=None)
         progress("starting Spark", 0, 0)
-        spark = session.session(own, 0, jars.spark_jars(), archive.options())
+        with _output_elsewhere():
+            spark = session.session(own, 0, jars.spark_jars(), archive.options())
         try:
             for run in range(1, runs + 1):
                 for form in forms:
                     yield from _Measured(own, spark, form, run, folder, progress).steps(count)
         finally:
             spark.stop()
+
+
+@contextmanager
+def _output_elsewhere() -> Iterator[None]:
+    """What is started meanwhile writes to stderr: Delta says on Java's stdout what it removed, ours is for figures."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 class _Measured:
