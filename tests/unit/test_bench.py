@@ -65,6 +65,11 @@ class TestTheReport:
         assert figures.ratios == {}
         assert report.rows([figures])[0][1] == "0 of 2"
 
+    def test_new_schedules_alone(self) -> None:
+        fed = list((part := traffic.Traffic("etf1", "schedules", "id", 0, new=1.0)).records(500))
+        assert len({each.key for each in fed}) == part.pending == 500
+        assert all(each.value is not None for each in fed)
+
     def test_all_runs_and_their_median(self) -> None:
         runs = [burst(rate, 100) for rate in (50, 90, 60)] + [burst(70, 100, "book")]
         told = report.to_json(runs)
@@ -110,8 +115,8 @@ class TestIngestion:
     def test_all_runs_and_their_median(self) -> None:
         def run(number: int, seconds: float, pending: int = 5) -> ingest.Figures:
             return ingest.Figures(
-                format="etf1", measure="fill", run=number, rows=1_000, seconds=seconds, upkeep=1.5, pending=pending,
-                expected=5,
+                format="etf1", new=0.5, measure="fill", run=number, rows=1_000, seconds=seconds, upkeep=1.5,
+                pending=pending, expected=5,
             )  # fmt: skip
 
         told = ingest.to_json([run(1, 0.1), run(2, 0.05)])
@@ -120,7 +125,8 @@ class TestIngestion:
         assert json.loads(json.dumps(told)) == told
         assert not ingest.to_json([run(1, 1, pending=4)])["exact"]
         lines = ingest.rows([run(1, 0.1), run(2, 0.05)])
-        assert [line[1] for line in lines] == ["fill", "fill", "fill: median"]
+        assert [line[2] for line in lines] == ["fill", "fill", "fill: median"]
+        assert lines[0][1] == "50%"
         assert {len(line) for line in lines} == {len(ingest.COLUMNS)}
 
     def test_an_unknown_format_is_refused(self) -> None:

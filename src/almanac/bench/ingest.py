@@ -34,7 +34,7 @@ BAR = 60_000  # rows a second that the project asks for, of each format, on two 
 LOOK = 10_000  # records between two looks at Kafka's answers
 ANSWER = 60.0  # seconds in which Kafka takes what was written
 
-COLUMNS = ("format", "measure", "run", "rows", "seconds", "upkeep", "rows/s", "bar", "pending")
+COLUMNS = ("format", "new", "measure", "run", "rows", "seconds", "upkeep", "rows/s", "bar", "pending")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +42,7 @@ class Figures:
     """One run of one measure of one format."""
 
     format: str
+    new: float  # share of the records that are schedules nobody has heard of
     measure: str  # fill or merge
     run: int  # of a JVM: the first compiles
     rows: int
@@ -75,12 +76,12 @@ def rows(runs: Sequence[Figures]) -> list[tuple[object, ...]]:
     lines: list[tuple[object, ...]] = []
     for (form, measure), some in _grouped(runs).items():
         lines += [
-            (form, measure, each.run, f"{each.rows:,}", f"{each.seconds:.1f}", f"{each.upkeep:.1f}",
+            (form, f"{each.new:.0%}", measure, each.run, f"{each.rows:,}", f"{each.seconds:.1f}", f"{each.upkeep:.1f}",
              f"{each.rows_per_s:,}", f"{BAR:,}", f"{each.pending:,} of {each.expected:,}")
             for each in some
         ]  # fmt: skip
         if len(some) > 1:
-            lines.append((form, f"{measure}: median", "", "", "", "", f"{_median(some):,}", f"{BAR:,}", ""))
+            lines.append((form, "", f"{measure}: median", "", "", "", "", f"{_median(some):,}", f"{BAR:,}", ""))
     return lines
 
 
@@ -96,7 +97,7 @@ def _median(runs: Sequence[Figures]) -> int:
 
 
 def measure(
-    settings: Settings, forms: Sequence[str], count: int, runs: int, folder: Path, progress: Progress
+    settings: Settings, forms: Sequence[str], new: float, count: int, runs: int, folder: Path, progress: Progress
 ) -> Iterator[Figures]:
     """Each format in turn, each run with a topic and a book of its own; one Kafka and one Spark for all."""
     config = Config(folder=folder / "kafka", port=free_ports.free(), controller_port=free_ports.free())
@@ -109,7 +110,7 @@ def measure(
         try:
             for run in range(1, runs + 1):
                 for form in forms:
-                    yield from _Measured(own, spark, form, run, folder, progress).steps(count)
+                    yield from _Measured(own, spark, form, new, run, folder, progress).steps(count)
         finally:
             spark.stop()
 
@@ -131,16 +132,16 @@ class _Measured:
     """A topic of one format and the book of it."""
 
     def __init__(
-        self, settings: Settings, spark: SparkSession, form: str, run: int, folder: Path, progress: Progress
+        self, settings: Settings, spark: SparkSession, form: str, new: float, run: int, folder: Path, progress: Progress
     ) -> None:
-        self._settings, self._form, self._run, self._progress = settings, form, run, progress
+        self._settings, self._form, self._new, self._run, self._progress = settings, form, new, run, progress
         self._topic = f"{form}-{run}"
         admin = kafka.admin_client(settings)
         made = admin.create_topics([NewTopic(self._topic, PARTITIONS, 1, config={"cleanup.policy": "compact"})])
         kafka.answer(made[self._topic], f"creating topic {self._topic}")
         while not (ids := topics.topic_ids(admin, [self._topic])):
             time.sleep(0.05)  # just created: the brokers tell each other first
-        self._parts = [Traffic(form, self._topic, ids[self._topic], number) for number in range(PARTITIONS)]
+        self._parts = [Traffic(form, self._topic, ids[self._topic], number, new) for number in range(PARTITIONS)]
         self._book = table.Book(str(folder / "books" / self._topic), spark)
         self._book.create()
         self._fired = fired.Fired(self._book.folder, spark)
@@ -161,8 +162,8 @@ class _Measured:
             seconds = time.monotonic() - begun - reader.upkeep_s
             reader.close()
             yield Figures(
-                format=self._form, measure=what, run=self._run, rows=each * PARTITIONS, seconds=round(seconds, 3),
-                upkeep=round(reader.upkeep_s, 3),
+                format=self._form, new=self._new, measure=what, run=self._run, rows=each * PARTITIONS,
+                seconds=round(seconds, 3), upkeep=round(reader.upkeep_s, 3),
                 pending=read.Reader(self._book.folder).count(), expected=sum(part.pending for part in self._parts),
             )  # fmt: skip
 

@@ -10,7 +10,8 @@ from almanac.client import etf1, karafka, sky
 from almanac.client.message import Message
 from almanac.record import Headers
 
-NEW, UPDATES, CANCELS = 0.5, 0.2, 0.15  # of all records; the rest are tombstones of what fired
+NEW = 0.5  # of all records, unless told
+UPDATES, CANCELS = 0.4, 0.3  # of the others; the rest of them are tombstones of what fired
 FIRST_DUE = datetime(2098, 1, 1, tzinfo=UTC)
 DAYS = 365
 
@@ -18,8 +19,9 @@ DAYS = 365
 class Traffic:
     """The log of one partition that nobody else writes to: a record's place in it is its offset."""
 
-    def __init__(self, form: str, topic: str, topic_id: str, partition: int) -> None:
+    def __init__(self, form: str, topic: str, topic_id: str, partition: int, new: float = NEW) -> None:
         self._form, self._topic, self._topic_id, self._partition = form, topic, topic_id, partition
+        self._new = new
         self._chance = random.Random(partition)
         self._waiting: list[tuple[bytes, int]] = []  # id and version
         self._offset = 0
@@ -37,20 +39,20 @@ class Traffic:
             self._offset += 1
 
     def _next(self) -> Message:
-        roll = self._chance.random() if self._waiting else 0.0
-        if roll < NEW:
+        if not self._waiting or self._chance.random() < self._new:
             key = b"%d-%d" % (self._partition, self._ids)
             self._ids += 1
             self._waiting.append((key, self._offset))
             return self._schedule(key)
         at = self._chance.randrange(len(self._waiting))
         key, version = self._waiting[at]
-        if roll < NEW + UPDATES:
+        roll = self._chance.random()
+        if roll < UPDATES:
             self._waiting[at] = (key, self._offset)
             return self._schedule(key)
         self._waiting[at] = self._waiting[-1]
         self._waiting.pop()
-        ours: Headers = [] if roll < NEW + UPDATES + CANCELS else words.acknowledgement(version, self._topic_id)
+        ours: Headers = [] if roll < UPDATES + CANCELS else words.acknowledgement(version, self._topic_id)
         return Message(self._topic, key, None, ours)
 
     def _schedule(self, key: bytes) -> Message:

@@ -145,15 +145,15 @@ class Fired:
         """The tombstones that are not here yet, with due time and target where the batch has the word as well."""
         # By the day: a number that is new each time makes Spark compile the whole question again.
         oldest = (int(time.time() * 1000) // DAY - self._days) * DAY if self._days >= 0 else 0
-        each = news.where("acks IS NOT NULL").selectExpr(
-            "topic", "partition", "key AS id", "words", "inline(acks) AS (version, offset, fired_at, reason)"
+        each = news.where("heard IS NOT NULL").selectExpr(
+            "topic", "partition", "key AS id", "heard", "inline(heard) AS (_, version, offset, fired_at, reason)"
         )
-        each = each.where(f"{batch.unread(marks, ends)} AND fired_at >= {oldest}")
+        each = each.where(f"version IS NOT NULL AND {batch.unread(marks, ends)} AND fired_at >= {oldest}")
         # A repeat says the same as its original: one of them is enough.
-        word = "get(words, CAST(array_position(words.version, version) - 1 AS INT))"
+        word = "get(heard, CAST(array_position(heard.version, version) - 1 AS INT))"
         return each.selectExpr(
             "topic", "partition", "id", "version", "fired_at", "reason",
-            f"{word}.due AS due", f"{word}.target AS target",
+            f"{word}.at AS due", f"{word}.text AS target",
         )  # fmt: skip
 
     def _looked_up(self, gone: DataFrame, seen: "_Seen", book: table.Book) -> DataFrame:

@@ -109,6 +109,14 @@ def ingest(
     count: Annotated[
         int, typer.Option(min=1_000, max=5_000_000, help="Records of a fill, and of a merge.")
     ] = 2_000_000,
+    new: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            help="Share of new schedules among them; the others update, cancel and acknowledge what waits.",
+        ),
+    ] = 0.5,
     runs: Runs = 1,
     as_json: common.Json = False,
 ) -> None:
@@ -116,6 +124,7 @@ def ingest(
 
     About three minutes for each format. The first format's first run is that of a new JVM, which compiles as it goes.
     Each batch has some seconds of planning, whatever its size: with few records these are most of what is measured.
+    New schedules (--new 1) are the heaviest: each of them becomes a row.
 
     Example: [bold]almanac bench ingest --format etf1 --format sky-avro --count 400000[/bold]
     """
@@ -127,7 +136,7 @@ def ingest(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with _progress() as progress, tempfile.TemporaryDirectory(prefix="almanac-bench-") as folder:
         figures = []
-        for each in bench.measure(settings, form or formats.NAMES, count, runs, Path(folder), progress):
+        for each in bench.measure(settings, form or formats.NAMES, new, count, runs, Path(folder), progress):
             common.note(f"{each.format}, {each.measure}, run {each.run}: {each.rows_per_s:,} rows/s")
             figures.append(each)
     told = bench.to_json(figures)
