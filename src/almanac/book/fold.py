@@ -143,8 +143,8 @@ def fold(said: DataFrame, complete: Offsets) -> DataFrame:
     """One row per key, and one per garbage record or disposal. Fails (`FUTURE`) where it meets a record of the future.
 
     `heard`, for `fired`: of a key that we acknowledged in this batch, its schedules (`version`, due time and target as
-    `at` and `text`) and our tombstones (`acks`, when they were written and the reason). One list: two cost Spark more
-    than all else here.
+    `at` and `text`) and our tombstones (`acks`, when they were written and the reason). One list: Spark pays for each
+    with every row, whether it has something to add or not.
 
     A repeat of a version below `complete` is no word: the book knows already whether that version is pending.
     """
