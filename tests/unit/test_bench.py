@@ -65,11 +65,6 @@ class TestTheReport:
         assert figures.ratios == {}
         assert report.rows([figures])[0][1] == "0 of 2"
 
-    def test_new_schedules_alone(self) -> None:
-        fed = list((part := traffic.Traffic("etf1", "schedules", "id", 0, new=1.0)).records(500))
-        assert len({each.key for each in fed}) == part.pending == 500
-        assert all(each.value is not None for each in fed)
-
     def test_all_runs_and_their_median(self) -> None:
         runs = [burst(rate, 100) for rate in (50, 90, 60)] + [burst(70, 100, "book")]
         told = report.to_json(runs)
@@ -111,6 +106,11 @@ class TestIngestion:
                     assert version >= pending.pop(fed.key)
         assert kinds == {(words.Word, False), (words.Kill, False), (words.Kill, True)}
         assert len(pending) == part.pending
+
+    def test_new_schedules_alone(self) -> None:
+        fed = list((part := traffic.Traffic("etf1", "schedules", "id", 0, new=1.0)).records(500))
+        assert len({each.key for each in fed}) == part.pending == 500
+        assert all(each.value is not None for each in fed)
 
     def test_all_runs_and_their_median(self) -> None:
         def run(number: int, seconds: float, pending: int = 5) -> ingest.Figures:
