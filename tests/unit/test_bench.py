@@ -116,17 +116,18 @@ class TestIngestion:
         def run(number: int, seconds: float, pending: int = 5) -> ingest.Figures:
             return ingest.Figures(
                 format="etf1", new=0.5, measure="fill", run=number, rows=1_000, seconds=seconds, upkeep=1.5,
-                pending=pending, expected=5,
+                pending=pending, expected=5, limit=5_000,
             )  # fmt: skip
 
         told = ingest.to_json([run(1, 0.1), run(2, 0.05)])
         assert (told["median"], told["exact"]) == ({"etf1 fill": 15_000}, True)
-        assert [each["rows_per_s"] for each in told["runs"]] == [10_000, 20_000]
+        assert [(each["rows_per_s"], each["ratio"]) for each in told["runs"]] == [(10_000, 2.0), (20_000, 4.0)]
         assert json.loads(json.dumps(told)) == told
         assert not ingest.to_json([run(1, 1, pending=4)])["exact"]
         lines = ingest.rows([run(1, 0.1), run(2, 0.05)])
         assert [line[2] for line in lines] == ["fill", "fill", "fill: median"]
         assert lines[0][1] == "50%"
+        assert [line[ingest.COLUMNS.index("ratio")] for line in lines] == ["2.00", "4.00", "3.00"]
         assert {len(line) for line in lines} == {len(ingest.COLUMNS)}
 
     def test_an_unknown_format_is_refused(self) -> None:

@@ -5,6 +5,9 @@ merge   that book takes as many records once more
 
 The table of what fired is fed along with it, as in the scheduler. To put the tables in order afterwards is upkeep,
 which nobody waits for: it is told, and not counted.
+
+Machines differ by a factor of three, and one machine from hour to hour: so what bare producers can do is measured right
+before each fill, and the ratio told. Ratios compare, figures do not.
 """
 
 import os
@@ -24,6 +27,7 @@ from pyspark.sql import SparkSession
 
 from almanac import errors, jars, kafka, topics
 from almanac.bench import PARTITIONS, Progress
+from almanac.bench.measure import Bench
 from almanac.bench.traffic import Traffic
 from almanac.book import archive, fired, ingest, read, session, table
 from almanac.broker import Broker, Config
@@ -34,7 +38,9 @@ BAR = 60_000  # rows a second that the project asks for, of each format, on two 
 LOOK = 10_000  # records between two looks at Kafka's answers
 ANSWER = 60.0  # seconds in which Kafka takes what was written
 
-COLUMNS = ("format", "new", "measure", "run", "rows", "seconds", "upkeep", "rows/s", "bar", "pending")
+LIMIT_FIRES = 200_000  # that the machine's limit is measured with: some seconds
+
+COLUMNS = ("format", "new", "measure", "run", "rows", "seconds", "upkeep", "rows/s", "bar", "limit", "ratio", "pending")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,14 +56,20 @@ class Figures:
     upkeep: float  # seconds after that
     pending: int  # as the book says afterwards
     expected: int
+    limit: int  # fires a second of bare producers, right before the fill
 
     @property
     def rows_per_s(self) -> int:
         return round(self.rows / self.seconds)
 
+    @property
+    def ratio(self) -> float:
+        return round(self.rows_per_s / self.limit, 2)
+
     def to_json(self) -> dict[str, Any]:
         """For programs."""
-        return asdict(self) | {"rows_per_s": self.rows_per_s, "exact": self.pending == self.expected}
+        worked_out = {"rows_per_s": self.rows_per_s, "ratio": self.ratio, "exact": self.pending == self.expected}
+        return asdict(self) | worked_out
 
 
 def to_json(runs: Sequence[Figures]) -> dict[str, Any]:
@@ -77,11 +89,13 @@ def rows(runs: Sequence[Figures]) -> list[tuple[object, ...]]:
     for (form, measure), some in _grouped(runs).items():
         lines += [
             (form, f"{each.new:.0%}", measure, each.run, f"{each.rows:,}", f"{each.seconds:.1f}", f"{each.upkeep:.1f}",
-             f"{each.rows_per_s:,}", f"{BAR:,}", f"{each.pending:,} of {each.expected:,}")
+             f"{each.rows_per_s:,}", f"{BAR:,}", f"{each.limit:,}", f"{each.ratio:.2f}",
+             f"{each.pending:,} of {each.expected:,}")
             for each in some
         ]  # fmt: skip
         if len(some) > 1:
-            lines.append((form, "", f"{measure}: median", "", "", "", "", f"{_median(some):,}", f"{BAR:,}", ""))
+            speed, ratio = f"{_median(some):,}", f"{statistics.median(each.ratio for each in some):.2f}"
+            lines.append((form, "", f"{measure}: median", "", "", "", "", speed, f"{BAR:,}", "", ratio, ""))
     return lines
 
 
@@ -153,6 +167,7 @@ class _Measured:
 
     def steps(self, count: int) -> Iterator[Figures]:
         each = count // PARTITIONS
+        limit = Bench(self._settings, self._progress).most_fires(LIMIT_FIRES)
         for what in ("fill", "merge"):
             self._feed(each)
             self._progress(f"{what}, {self._form}", 0, 0)
@@ -165,6 +180,7 @@ class _Measured:
                 format=self._form, new=self._new, measure=what, run=self._run, rows=each * PARTITIONS,
                 seconds=round(seconds, 3), upkeep=round(reader.upkeep_s, 3),
                 pending=read.Reader(self._book.folder).count(), expected=sum(part.pending for part in self._parts),
+                limit=limit,
             )  # fmt: skip
 
     def _feed(self, each: int) -> None:

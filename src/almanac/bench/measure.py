@@ -37,8 +37,7 @@ class Bench:
 
     def burst(self, count: int, lead: int, from_book: bool = False) -> report.Figures:
         """`count` schedules due in one whole second, `lead` seconds from now; live, or from a book after a restart."""
-        with self._limit_topics() as places:
-            most = limit.throughput(self._settings, places, max(2 * count, LIMIT_FIRES), self._progress)
+        most = self.most_fires(max(2 * count, LIMIT_FIRES))
         with self._target() as target:
             seen = watch.Watch(self._settings, target, PARTITIONS)
             due = (int(time.time()) + lead) * 1000
@@ -47,7 +46,7 @@ class Bench:
                 self._restart(due)
             self._in_time(due)
             came = seen.until(count, due / 1000 + PATIENCE, self._progress)
-        return report.Figures(measure="burst", source="book" if from_book else "live", seen=came, limit=round(most))
+        return report.Figures(measure="burst", source="book" if from_book else "live", seen=came, limit=most)
 
     def steady(self, per_second: int, seconds: int, lead: int) -> report.Figures:
         """`per_second` schedules due at each of `seconds` whole seconds, the first `lead` seconds from now."""
@@ -72,6 +71,11 @@ class Bench:
             came = seen.until(count, time.time() + seconds + ahead / 1000 + PATIENCE, self._progress)
             feeding.result()
         return report.Figures(measure="live", source="live", seen=came, floor=floor)
+
+    def most_fires(self, fires: int) -> int:
+        """The most fires a second that bare producers write on this machine, now."""
+        with self._limit_topics() as places:
+            return round(limit.throughput(self._settings, places, fires, self._progress))
 
     # Steps
 

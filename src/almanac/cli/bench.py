@@ -137,7 +137,8 @@ def ingest(
     with _progress() as progress, tempfile.TemporaryDirectory(prefix="almanac-bench-") as folder:
         figures = []
         for each in bench.measure(settings, form or formats.NAMES, new, count, runs, Path(folder), progress):
-            common.note(f"{each.format}, {each.measure}, run {each.run}: {each.rows_per_s:,} rows/s")
+            speed = f"{each.rows_per_s:,} rows/s, {each.ratio:.2f} of the limit"
+            common.note(f"{each.format}, {each.measure}, run {each.run}: {speed}")
             figures.append(each)
     told = bench.to_json(figures)
     if as_json:
