@@ -172,7 +172,7 @@ class Book:
         """The first batch. It overwrites: whatever another writer did meanwhile, the table is one batch's truth."""
         inserted = (f"{expression} AS {name}" for name, expression in _INSERT.items())
         rows = news.alias("n").where("n.kept").selectExpr(*inserted)
-        # In as many files as there are tasks: more of them took half as long again, and `tidy` puts them in order.
+        # In as many files as there are tasks: more of them took a third longer, and `tidy` puts them in order.
         # An overwrite of all there is, as such, forgets what the table is clustered by.
         rows.write.format("delta").mode("overwrite").option("replaceWhere", "true").save(self.path)
 
