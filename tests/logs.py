@@ -1,21 +1,20 @@
 """Logs of schedules topics as plain records, and what they say by the letter of rules 3 to 5."""
 
 import random
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark import cloudpickle
 
 from almanac import formats, words
+from almanac.book.stretch import Stretch
 from almanac.record import Headers, Record
 
 TOPIC, TOPIC_ID = "schedules", "lQ2mvyJqQ5aVv7mPZmfYNg"
 DUE = 1_893_456_000  # epoch s
 SINCE = 1_700_000_000_000  # epoch ms
 FORM = formats.named("etf1")
-SCHEMA = """topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary,
-            headers array<struct<key:string,value:binary>>"""
 
 
 def schedule(due: int = DUE, target: bytes = b"target") -> Headers:
@@ -26,13 +25,23 @@ def record(offset: int, key: bytes | None, value: bytes | None, headers: Headers
     return Record(TOPIC, partition, offset, SINCE + offset, key, value, headers)
 
 
-def frame(spark: SparkSession, records: Iterable[Record]) -> DataFrame:
-    """The records as Spark's Kafka source gives them."""
-    rows = [
-        r._replace(timestamp=datetime.fromtimestamp(r.timestamp / 1000, UTC), headers=r.headers or None)  # type: ignore[arg-type]
-        for r in records
-    ]
-    return spark.createDataFrame(rows, SCHEMA)
+class Listed:
+    """A log in memory, for the tasks that read a batch (`stretch.Log`)."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self._records = list(records)
+
+    def read(self, stretch: Stretch) -> Iterator[list[Record]]:
+        place, since = (stretch.topic, stretch.partition), max(0, stretch.start)
+        here = [r for r in self._records if (r.topic, r.partition) == place and since <= r.offset < stretch.end]
+        yield from ([each] for each in here)
+
+    def close(self) -> None:
+        pass
+
+
+# Spark's tasks do not have this module.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]  # not typed there
 
 
 def log(chance: random.Random, partition: int, length: int) -> list[Record]:

@@ -71,9 +71,9 @@ def _no_stubs(patch: pytest.MonkeyPatch) -> None:
 
 
 def _batches_are_taken_as_they_come(patch: pytest.MonkeyPatch) -> None:
-    from almanac.book import batch
+    from almanac.book import batch, stretch
 
-    patch.setattr(batch, "unread", lambda known, ends: "true")
+    patch.setattr(batch, "unread", lambda known, ends: dict.fromkeys(ends, stretch.BEGINNING))
 
 
 def _staged_messages_go_out_whatever_is_said(patch: pytest.MonkeyPatch) -> None:

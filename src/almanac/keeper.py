@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from almanac import errors, kafka, ports, tail, topics
-from almanac.book import fired, ingest, pages, read, table
+from almanac.book import fired, ingest, pages, read, stretch, table
 from almanac.settings import Settings
 
 log = logging.getLogger("almanac.keeper")
@@ -127,6 +127,7 @@ class Keeper:
             counts[topic] = max(counts.get(topic, 0), partition + 1)
         return ingest.Source(
             kafka={key.removeprefix("kafka."): value for key, value in kafka.java(self._settings).items()},
+            log=stretch.KafkaLog(kafka.consumer(self._settings)),
             topic_ids=self._topic_ids,
             partitions=counts,
             formats=dict(self._settings.sources),

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame, SparkSession
 
 from almanac import kafka, words
-from almanac.book import archive, fired, fold, places
+from almanac.book import archive, fired, fold, places, sql
 from almanac.book import session as sessions
 from almanac.settings import Settings
 
@@ -56,7 +56,7 @@ def register(spark: SparkSession, settings: Settings) -> None:
 # Of the book, for a view of one that is not there yet.
 _BOOK = {
     "key": "BINARY", "slot": "BIGINT", "pending": "BOOLEAN", "target": "STRING", "due": "BIGINT", "timestamp": "BIGINT",
-    "topic": "STRING", "partition": "INT", "version": "BIGINT", "value": "BINARY", "headers": fold.HEADERS,
+    "topic": "STRING", "partition": "INT", "version": "BIGINT", "value": "BINARY", "headers": sql.HEADERS,
 }  # fmt: skip
 
 

@@ -112,6 +112,19 @@ def _read_ours(record: Record, form: formats.Format, topic_id: str) -> Said:
     return Word(version, original, form.decode(original), True)
 
 
+def acknowledges(record: Record) -> bool:
+    """Of a Kill that is ours: does it say that something fired (T), or does it repeat a cancel (X)?"""
+    return any(name == ACKS for name, _ in record.headers)
+
+
+def reason(record: Record) -> str | None:
+    """Of our tombstone: why it was not fired, if it was not."""
+    if len(record.headers) <= 2:
+        return None  # what acknowledges, and of which topic: there is no third
+    text = first(record.headers).get(REASON)
+    return None if text is None else text.decode(errors="replace")
+
+
 def stripped(headers: Headers) -> Headers:
     """The headers without the ones that are ours to set."""
     return [header for header in headers if header[0] not in CONTROL]

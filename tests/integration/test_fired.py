@@ -10,17 +10,17 @@ from typing import Any
 import logs
 import pytest
 from confluent_kafka import Producer
-from logs import DUE, SINCE, TOPIC, TOPIC_ID, frame, record, schedule
+from logs import DUE, SINCE, TOPIC, TOPIC_ID, Listed, record, schedule
 from pyspark.sql import SparkSession
 
 from almanac import outgoing, views, words
-from almanac.book import batch, decoders, fired, read, search, spans, table
+from almanac.book import batch, fired, read, search, spans, table
 from almanac.broker import Broker
 from almanac.record import Record, first
 from almanac.settings import Settings
 
 IDS = {TOPIC: TOPIC_ID}
-ETF1 = decoders.named("etf1")
+ETF1 = {TOPIC: "etf1"}
 QUERIES = Path(__file__).parents[2] / "docs" / "queries.md"
 DAY = 86_400_000
 
@@ -40,9 +40,9 @@ def ends(records: list[Record]) -> dict[tuple[str, int], int]:
 def hear(gone: fired.Fired, book: table.Book, records: list[Record], ids: dict[str, str] = IDS) -> int:
     """The first half of taking a batch."""
     cut = batch.Cut(
-        position=book.position(), ends=ends(records), halted={}, whole=True, since_ms=0, decoder=ETF1, topic_ids=ids
+        position=book.position(), ends=ends(records), halted={}, whole=True, since_ms=0, formats=ETF1, topic_ids=ids
     )
-    with batch.folded(frame(book.spark, records), cut, f"{book.folder}/batches") as folded:
+    with batch.folded(book.spark, Listed(records), cut, f"{book.folder}/batches") as folded:
         return gone.take(folded, book)
 
 
@@ -50,7 +50,7 @@ def take(gone: fired.Fired, book: table.Book, records: list[Record], ids: dict[s
     """All of it, as the stream does."""
     counts: list[int] = []
     book.take(
-        frame(book.spark, records), ends(records), ETF1, ids, whole=True,
+        Listed(records), ends(records), ETF1, ids, whole=True,
         before=lambda folded: counts.append(gone.take(folded, book)),
     )  # fmt: skip
     return counts[0]
@@ -195,7 +195,7 @@ def test_every_tombstone_of_random_logs_is_there_once(
                 if (r.partition, r.key or b"", each.version) in known:
                     sure.add((r.partition, r.key or b"", r.timestamp))
         book.take(
-            frame(book.spark, [r for r, _ in said]), {(TOPIC, p): end for p in all_logs}, ETF1, IDS, whole=end == 12,
+            Listed(r for r, _ in said), {(TOPIC, p): end for p in all_logs}, ETF1, IDS, whole=end == 12,
             before=lambda folded: [gone.take(folded, book) for _ in range(2)],
         )  # fmt: skip
         begun = end

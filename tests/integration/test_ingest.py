@@ -10,10 +10,11 @@ from confluent_kafka.admin import AdminClient
 from logs import schedule
 from waiting import until
 
-from almanac import words
-from almanac.book import ingest, places, read, table
+from almanac import kafka, words
+from almanac.book import ingest, places, read, stretch, table
 from almanac.broker import Broker
 from almanac.record import Headers
+from almanac.settings import Settings
 
 MakeTopic = Callable[..., str]
 
@@ -35,8 +36,10 @@ class Feed:
 
 
 def source(broker: Broker, *topics: str, partitions: int = 2) -> ingest.Source:
+    servers = str(broker.client_settings()["bootstrap.servers"])
     return ingest.Source(
-        kafka={"bootstrap.servers": str(broker.client_settings()["bootstrap.servers"])},
+        kafka={"bootstrap.servers": servers},
+        log=stretch.KafkaLog(kafka.consumer(Settings(bootstrap_servers=servers))),
         topic_ids={topic: f"id-{topic}" for topic in topics},
         partitions=dict.fromkeys(topics, partitions),
         formats=dict.fromkeys(topics, "etf1"),

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from logs import DUE, TOPIC, TOPIC_ID, frame, record, schedule
+from logs import DUE, TOPIC, TOPIC_ID, Listed, record, schedule
 from pyspark.sql import SparkSession
 
 from almanac import words
-from almanac.book import decoders, pages, table
+from almanac.book import pages, table
 
 HORIZON = (DUE + 50) * 1000
 
@@ -23,7 +23,7 @@ def fill(book: table.Book, partitions: int = 4, each: int = 20) -> None:
         records.append(record(each + 2, b"adrift", None, words.acknowledgement(0, TOPIC_ID), p))
         records.append(record(each + 3, b"0", None, [], p))
     ends = {(TOPIC, p): each + 4 for p in range(partitions)}
-    book.take(frame(book.spark, records), ends, decoders.named("etf1"), {TOPIC: TOPIC_ID}, whole=True)
+    book.take(Listed(records), ends, {TOPIC: "etf1"}, {TOPIC: TOPIC_ID}, whole=True)
 
 
 def rows(spec: pages.PageSpec, shard: int) -> list[dict[str, Any]]:
@@ -53,8 +53,8 @@ def test_a_page_holds_what_is_due_sorted_by_shard(book: table.Book, spark: Spark
 def test_a_page_is_of_the_version_it_pinned(book: table.Book, spark: SparkSession, tmp_path: Path) -> None:
     fill(book, partitions=1)
     before = book.position()
-    cancel = frame(spark, [record(24, b"3", None, [])])
-    book.take(cancel, {(TOPIC, 0): 25}, decoders.named("etf1"), {TOPIC: TOPIC_ID}, whole=True)
+    cancel = Listed([record(24, b"3", None, [])])
+    book.take(cancel, {(TOPIC, 0): 25}, {TOPIC: "etf1"}, {TOPIC: TOPIC_ID}, whole=True)
     then = pages.select(spark, book, before.version, HORIZON, 1, [TOPIC]).where("mark IS NULL").count()
     now = pages.select(spark, book, book.position().version, HORIZON, 1, [TOPIC]).where("mark IS NULL").count()
     assert (then, now) == (9, 8)

@@ -29,7 +29,7 @@ from almanac import errors, jars, kafka, topics
 from almanac.bench import PARTITIONS, Progress
 from almanac.bench.measure import Bench
 from almanac.bench.traffic import Traffic
-from almanac.book import archive, fired, ingest, read, session, table
+from almanac.book import archive, fired, ingest, read, session, stretch, table
 from almanac.broker import Broker, Config
 from almanac.broker import ports as free_ports
 from almanac.settings import Settings
@@ -162,7 +162,8 @@ class _Measured:
         self._fired.open()
         self._source = ingest.Source(
             kafka={name.removeprefix("kafka."): value for name, value in kafka.java(settings).items()},
-            topic_ids=ids, partitions={self._topic: PARTITIONS}, formats={self._topic: form},
+            log=stretch.KafkaLog(kafka.consumer(settings)), topic_ids=ids,
+            partitions={self._topic: PARTITIONS}, formats={self._topic: form},
         )  # fmt: skip
 
     def steps(self, count: int) -> Iterator[Figures]:

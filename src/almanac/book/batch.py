@@ -1,9 +1,10 @@
 """A batch of the stream: read from Kafka, decoded and folded once, for all who take it.
 
-Its rows are kept as Parquet until the book and what fired have them: each of Delta's passes over a MERGE's source, and
-each question of `fired`, reads only the columns that it needs, and the batch need not fit into memory.
+Its rows are kept as Parquet until the book and what fired have them: each of Delta's passes over them, and each
+question of `fired`, reads only the columns that it needs, and the batch need not fit into memory.
 """
 
+import dataclasses
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -13,10 +14,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from almanac.book import decoders, fold, places, read, state
+from almanac.book import fold, places, read, sql, state, worker
+from almanac.book.stretch import BEGINNING, Log, Offsets, Partition, Stretch
 
-# Written once, read a moment later: nothing is gained by looking for what repeats itself.
-_FILES = {"compression": "lz4_raw", "parquet.enable.dictionary": "false", "parquet.block.size": str(32 << 20)}
+# `fold.NEWS` as Spark has it.
+_NEWS = f"""topic STRING, partition INT, key BINARY, slot BIGINT, version BIGINT, kill BIGINT, due BIGINT,
+    timestamp BIGINT, value BINARY, headers {sql.HEADERS}, target STRING, reason STRING,
+    last_offset BIGINT, last_kind STRING, last_version BIGINT,
+    heard ARRAY<STRUCT<version: BIGINT, acks: BIGINT, offset: BIGINT, at: BIGINT, text: STRING>>"""
 
 # The rows that a batch's offsets become.
 _OFFSETS = [
@@ -31,20 +36,42 @@ class Cut:
     """Where a batch begins and ends, and how its records are read."""
 
     position: read.Position  # of the book: what lies below its offsets is no part of the batch (rule 10)
-    ends: fold.Offsets  # up to which the records are complete
-    halted: fold.Offsets  # partitions that end at a record of the future
+    ends: Offsets  # up to which the records are complete
+    halted: Offsets  # partitions that end at a record of the future
     whole: bool  # these were the ends of the log when the batch was cut
     since_ms: int  # when that was
-    decoder: decoders.Decoder
+    formats: Mapping[str, str]  # topic -> its wire format
     topic_ids: Mapping[str, str]
 
     @property
-    def known(self) -> fold.Offsets:
+    def known(self) -> Offsets:
         return self.position.offsets
 
-    def of(self, records: DataFrame) -> DataFrame:
-        """What each of the records within it says."""
-        return fold.say(heard(records).where(unread(self.known, self.ends)), self.decoder, self.topic_ids)
+    def stretches(self) -> list[Stretch]:
+        """What is to be read."""
+        complete = self.position.complete
+        return [
+            Stretch(
+                *place, start, self.ends[place], complete.get(place, fold.NONE), self.topic_ids.get(place[0], ""),
+                self.formats[place[0]],
+            )
+            for place, start in unread(self.known, self.ends).items()
+        ]  # fmt: skip
+
+    @property
+    def moved(self) -> dict[Partition, int]:
+        """Where the book stands with it, of the partitions that were looked at."""
+        return {place: end for place, end in self.ends.items() if end >= self.known.get(place, 0)}
+
+    def halting(self, found: Offsets) -> "Cut":
+        """The same, but these partitions end sooner."""
+        return dataclasses.replace(self, ends={**self.ends, **found}, halted={**self.halted, **found})
+
+
+def unread(known: Offsets, ends: Offsets) -> dict[Partition, int]:
+    """Rule 10: partitions with something new, and where that begins; a batch replayed whole would raise the dead."""
+    starts = {place: known.get(place, BEGINNING) for place in ends}
+    return {place: start for place, start in starts.items() if max(0, start) < ends[place]}
 
 
 @dataclass(frozen=True)
@@ -52,35 +79,43 @@ class Batch:
     """See the module."""
 
     cut: Cut
-    news: DataFrame  # `fold.fold`'s rows and those of the offsets, with `whole` and what `state.fresh` says of them
+    news: DataFrame  # `fold`'s rows and those of the offsets, with `whole` and what `state.fresh` says of them
+    records: int
+    undecided: int  # keys of which the batch alone does not say what becomes of them
 
 
 @contextmanager
-def folded(records: DataFrame, cut: Cut, folder: str) -> Iterator[Batch]:
-    """The batch, for as long as the block lasts. Fails (`fold.FUTURE`) where it meets a record of the future."""
-    news = fold.fold(cut.of(records), cut.position.complete).selectExpr(
-        "*",
-        "CAST(NULL AS STRING) AS topic_id",
-        f"{str(cut.whole).lower()} AND {fold.by_partition(cut.halted, -1)} < 0 AS whole",
-    )
-    news = news.unionByName(_offsets(records, cut), allowMissingColumns=True)
-    fresh = state.fresh()
-    news = news.alias("n").selectExpr(
-        *(f"n.{name}" for name in news.columns if name not in fresh),
-        *(f"{sql} AS {name}" for name, sql in fresh.items()),
-    )
+def folded(spark: SparkSession, log: Log, cut: Cut, folder: str) -> Iterator[Batch]:
+    """The batch, for as long as the block lasts. A record of the future halts its partition there."""
     place = f"{folder}/{time.time_ns()}"
     try:
-        spark = news.sparkSession
-        # Lists are collected: where the groups are hashed Spark would hold those of a hundred keys at once.
-        with configured(spark, "spark.sql.execution.useObjectHashAggregateExec", "false"):
-            news.write.options(**_FILES).parquet(place)
-        files = (
-            spark.read.schema(news.schema).option("ignoreMissingFiles", "false").option("ignoreCorruptFiles", "false")
+        system, path = places.at(place)
+        system.create_dir(path, recursive=True)
+        shares = worker.shares(cut.stretches(), int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
+        work = worker.Work(log, place)
+        done = spark.sparkContext.parallelize(shares, len(shares)).map(work).collect() if shares else []
+        cut = cut.halting({where: offset for each in done for where, offset in each.halts.items()})
+        news = _read(spark, [each.file for each in done]).selectExpr(
+            "*",
+            "CAST(NULL AS STRING) AS topic_id",
+            f"{str(cut.whole).lower()} AND {sql.by_partition(cut.halted, -1)} < 0 AS whole",
         )
-        yield Batch(cut, files.parquet(re.sub(r"([\\{}\[\]*?])", r"\\\1", place)))  # not a pattern, whatever is in it
+        news = news.unionByName(_offsets(spark, cut), allowMissingColumns=True)
+        fresh = state.fresh()
+        news = news.alias("n").selectExpr(
+            *(f"n.{name}" for name in news.columns if name not in fresh),
+            *(f"{sql} AS {name}" for name, sql in fresh.items()),
+        )
+        yield Batch(cut, news, sum(each.records for each in done), sum(each.undecided for each in done))
     finally:
         places.discard(place)  # else it goes with the checkpoint
+
+
+def _read(spark: SparkSession, files: list[str]) -> DataFrame:
+    if not files:
+        return spark.createDataFrame(fold.NEWS.empty_table(), _NEWS)
+    reader = spark.read.schema(_NEWS).option("ignoreMissingFiles", "false").option("ignoreCorruptFiles", "false")
+    return reader.parquet(*(re.sub(r"([\\{}\[\]*?])", r"\\\1", file) for file in files))  # not patterns
 
 
 @contextmanager
@@ -94,32 +129,18 @@ def configured(spark: SparkSession, key: str, value: str) -> Iterator[None]:
         spark.conf.unset(key) if usual is None else spark.conf.set(key, usual)
 
 
-def unread(known: fold.Offsets, ends: fold.Offsets) -> str:
-    """Rule 10: what lies below the offsets that are known is dropped; a replayed batch would raise the dead."""
-    return f"offset >= {fold.by_partition(known, 0)} AND offset < {fold.by_partition(ends, 0)}"
-
-
-def heard(records: DataFrame) -> DataFrame:
-    """Records of the Kafka source as the fold wants them."""
-    return records.selectExpr(
-        "topic", "partition", "offset", "unix_millis(timestamp) AS timestamp", "key", "value",
-        "coalesce(headers, CAST(array() AS array<struct<key:string,value:binary>>)) AS headers",
-    )  # fmt: skip
-
-
-def _offsets(records: DataFrame, cut: Cut) -> DataFrame:
-    """The partitions' rows: `kill` carries the offset that the batch was cut by (see `table.MERGE`)."""
+def _offsets(spark: SparkSession, cut: Cut) -> DataFrame:
+    """The partitions' rows."""
     known, complete, halted = cut.known, cut.position.complete, cut.halted
     rows = [
-        (place[0], place[1], b"", fold.OFFSET, max(end, known.get(place, 0)), known.get(place, -1),
+        (place[0], place[1], b"", fold.OFFSET, end, -1,
          end if cut.whole and place not in halted else complete.get(place, -1),
          # a partition that halts does not stand where the log ends: it ages (see `trust`)
          cut.position.since[place] if end == known.get(place) == halted.get(place) else cut.since_ms,
          cut.topic_ids.get(place[0]))
-        for place, end in cut.ends.items() if end >= known.get(place, 0)
+        for place, end in cut.moved.items()
     ]  # fmt: skip
     # As Arrow: of plain rows Spark makes a task of Python's, and a process for it that costs a second.
     columns = list(zip(*rows, strict=True)) or [()] * len(_OFFSETS)
     arrays = [pa.array(column, kind) for column, (_, kind) in zip(columns, _OFFSETS, strict=True)]
-    offsets = records.sparkSession.createDataFrame(pa.table(arrays, pa.schema(_OFFSETS)))
-    return offsets.selectExpr("*", f"{fold.HASH} AS hash")
+    return spark.createDataFrame(pa.table(arrays, pa.schema(_OFFSETS)))

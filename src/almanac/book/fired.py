@@ -29,7 +29,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from almanac import errors
-from almanac.book import batch, decoders, fold, places, read, search, table
+from almanac.book import batch, fold, places, read, search, sql, stretch, table
 
 log = logging.getLogger(__name__)
 
@@ -50,11 +50,11 @@ class Marks(NamedTuple):
     number: int  # of the commit, -1 before the first
     offsets: dict[tuple[str, str, int], int]  # topic, its id, partition
 
-    def of(self, topic_ids: Mapping[str, str]) -> dict[fold.Partition, int]:
+    def of(self, topic_ids: Mapping[str, str]) -> dict[stretch.Partition, int]:
         """Those of the topics as they are now."""
         return {(t, p): offset for (t, id_, p), offset in self.offsets.items() if topic_ids.get(t) == id_}
 
-    def moved(self, ends: fold.Offsets, topic_ids: Mapping[str, str]) -> "Marks":
+    def moved(self, ends: stretch.Offsets, topic_ids: Mapping[str, str]) -> "Marks":
         """The next ones. Of a topic that was made anew the old ones are dropped."""
         kept = {each: offset for each, offset in self.offsets.items() if topic_ids.get(each[0], each[1]) == each[1]}
         for (topic, partition), end in ends.items():
@@ -141,14 +141,14 @@ class Fired:
             log.info("another writer was faster on what fired, attempt %d", attempt)
         raise RuntimeError(f"what fired could not be written: others were faster {table.ATTEMPTS} times")
 
-    def _gone(self, news: DataFrame, marks: fold.Offsets, ends: fold.Offsets) -> DataFrame:
+    def _gone(self, news: DataFrame, marks: stretch.Offsets, ends: stretch.Offsets) -> DataFrame:
         """The tombstones that are not here yet, with due time and target where the batch has the word as well."""
         # By the day: a number that is new each time makes Spark compile the whole question again.
         oldest = (int(time.time() * 1000) // DAY - self._days) * DAY if self._days >= 0 else 0
         each = news.where("heard IS NOT NULL").selectExpr(
             "topic", "partition", "key AS id", "heard", "inline(heard) AS (_, version, offset, fired_at, reason)"
         )
-        each = each.where(f"version IS NOT NULL AND {batch.unread(marks, ends)} AND fired_at >= {oldest}")
+        each = each.where(f"version IS NOT NULL AND {_between(marks, ends)} AND fired_at >= {oldest}")
         # A repeat says the same as its original: one of them is enough.
         word = "get(heard, CAST(array_position(heard.version, version) - 1 AS INT))"
         return each.selectExpr(
@@ -175,7 +175,7 @@ class Fired:
 
     def _append(self, told: DataFrame, marks: Marks) -> bool:
         """Whether it is written: Delta leaves a number out, without a word, that another writer has used."""
-        mark = told.sparkSession.sql(f"SELECT {marks.number}L AS version, {decoders.literal(marks.to_json())} AS marks")
+        mark = told.sparkSession.sql(f"SELECT {marks.number}L AS version, {sql.literal(marks.to_json())} AS marks")
         writer = told.unionByName(mark, allowMissingColumns=True).write.format("delta").mode("append")
         try:
             writer.option("txnAppId", WRITER).option("txnVersion", marks.number).save(self.path)
@@ -218,3 +218,7 @@ class _Seen(NamedTuple):
         return cls(*gone.selectExpr(
             "count(*)", "count_if(target IS NULL)", "coalesce(max(fired_at), 0L)", "count(reason)"
         ).collect()[0])  # fmt: skip
+
+
+def _between(marks: stretch.Offsets, ends: stretch.Offsets) -> str:
+    return f"offset >= {sql.by_partition(marks, 0)} AND offset < {sql.by_partition(ends, 0)}"

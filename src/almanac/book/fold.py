@@ -1,193 +1,325 @@
-"""What a batch of records says about each key, in Spark SQL: the twin of `almanac.words` and `almanac.ledger`.
+"""What a stretch of one partition's log says about each key: rules 3 to 5, read by the very code that the wheels use.
 
-    records   as Kafka has them: topic, partition, offset, timestamp (ms), key, value, headers
-      v  say      one row per record: its kind (S R C T X D G H, see `almanac.words`) and what it says
-      v  fold     one row per key: the highest version, the highest kill, the last record (rules 3 and 4);
-                  one row per garbage record (rule 5)
-    news      what the book's MERGE takes
+    records   in the order of the log
+      v  words.read   what each of them says (S R C T X D G, see `almanac.words`)
+      v  Fold         one row per key: the highest version, the highest kill, the last record;
+                      one row per garbage record (rule 5)
+    news      Parquet, of which Spark makes the book's rows
 
-The order of the records within a batch and the cut between batches do not matter to the result.
+All records of a key are in one partition, so partitions are folded one by one, each in a task of its own, and nothing
+is shuffled. Python reads a record and appends it to columns; all else is Arrow's. Payloads wait in a file: what a
+stretch takes of the memory are a few numbers and the key of each record, whatever its size.
 """
 
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterable, Iterator
+from typing import Any
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from almanac import words
-from almanac.book import decoders
-
-Partition = tuple[str, int]
-Offsets = Mapping[Partition, int]
+from almanac import formats, words
+from almanac.book.stretch import Stretch
+from almanac.record import Record
 
 # Which row of a key (or of a partition) it is: the book's `slot` column. 0 and above: the garbage at that offset.
 WORD, OFFSET = -1, -2
 
-HEADERS = "array<struct<name:string,value:binary>>"
+NONE = -1  # a version, a kill or an offset that there is not
 
-# Of a row with key, partition and slot: Spark sorts by a number without looking at the keys.
-HASH = "xxhash64(coalesce(key, X''), partition, slot)"
+CHUNK_RECORDS = 10_000
+CHUNK_BYTES = 8 << 20  # of payloads: they may be large
 
-PARTITIONS = 1_000_000  # more than there ever are
+HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
+# A word or a tombstone of a key of which something fired: `version` or `acks`, the other one is null.
+HEARD = pa.list_(pa.struct([
+    ("version", pa.int64()), ("acks", pa.int64()), ("offset", pa.int64()),
+    ("at", pa.int64()),  # when it is due, or when it fired
+    ("text", pa.string()),  # the target, or why it is in the dead letters
+]))  # fmt: skip
 
-FUTURE = "almanac: a record of the future"  # the error of a fold that meets one
+NEWS = pa.schema([
+    ("topic", pa.string()), ("partition", pa.int32()), ("key", pa.binary()), ("slot", pa.int64()),
+    ("version", pa.int64()), ("kill", pa.int64()), ("due", pa.int64()), ("timestamp", pa.int64()),
+    ("value", pa.binary()), ("headers", HEADERS), ("target", pa.string()), ("reason", pa.string()),
+    ("last_offset", pa.int64()), ("last_kind", pa.string()), ("last_version", pa.int64()), ("heard", HEARD),
+])  # fmt: skip
 
-
-def by_partition(offsets: Offsets, missing: int) -> str:
-    """An SQL expression that looks the row's (topic, partition) up in a literal."""
-    if not offsets:
-        return f"CAST({missing} AS BIGINT)"
-    arrays = []
-    for topic in sorted({topic for topic, _ in offsets}):
-        count = max(partition for name, partition in offsets if name == topic) + 1
-        values = ", ".join(f"{offsets.get((topic, partition), missing)}L" for partition in range(count))
-        arrays.append(f"{decoders.literal(topic)}, array({values})")
-    return f"coalesce(get(try_element_at(map({', '.join(arrays)}), topic), partition), {missing}L)"
-
-
-def by_topic(values: Mapping[str, str]) -> str:
-    """The same for texts by topic; null where there is none."""
-    if not values:
-        return "CAST(NULL AS STRING)"
-    pairs = ", ".join(f"{decoders.literal(topic)}, {decoders.literal(text)}" for topic, text in values.items())
-    return f"try_element_at(map({pairs}), topic)"
+_PAYLOAD = pa.schema([NEWS.field(name) for name in ("due", "timestamp", "value", "headers", "target", "reason")])
 
 
-def say(records: DataFrame, decoder: decoders.Decoder, topic_ids: Mapping[str, str]) -> DataFrame:
-    """What each record says: `words.read` in SQL.
+class Fold:
+    """One stretch. `take` its records, then write the `news`."""
 
-    kind; version (of S and R) and kill (of C, T and X); disposes (of D); due, target and timestamp as the user wrote
-    them; headers, still with ours among them if `marked`; reason (of G, and of T if it ended in the dead letters).
-    """
-    present, text = decoders.present, decoders.text
-    # Few records are ours: their headers are looked up only where a header's name begins like ours.
-    ours = f"""CASE WHEN contains(joined, 'almanac-') THEN struct(
-        {present(words.ACKS)} AS has_acks, {text(words.ACKS)} AS acks,
-        {present(words.DISPOSES)} AS has_disposes, {text(words.DISPOSES)} AS disposes,
-        {present(words.VERSION)} AS has_version, {text(words.VERSION)} AS version, {text(words.TIMESTAMP)} AS timestamp,
-        {present(words.NULL)} AS is_null, {text(words.REASON)} AS reason,
-        coalesce({decoders.header(words.TOPIC_ID)} <> CAST({by_topic(topic_ids)} AS BINARY), false) AS foreign) END"""
-    numbers = ", ".join(
-        f"{decoders.number(f'ours.{name}', 18)} AS {name}" for name in ("acks", "disposes", "version", "timestamp")
+    def __init__(self, stretch: Stretch) -> None:
+        self._stretch = stretch
+        self._form = formats.named(stretch.form)
+        self.records = 0
+        self.undecided = 0  # keys without a word or a kill of this stretch: the book's row may say more (with `news`)
+        self.halt: int | None = None  # where a record of the future is: the stretch ends there
+        self._events: list[pa.RecordBatch] = []
+        self._event = _Events()
+        self._payload = _Payloads()
+        self._kept = _Kept()
+        self._repeats = False
+        self._disposed: dict[tuple[bytes | None, int], int] = {}  # garbage of before the stretch -> by which offset
+        self._over: set[int] = set()  # garbage of this very stretch that is disposed of
+
+    def take(self, records: Iterable[Record]) -> bool:
+        """Reads them; False: no more of them, the partition halts."""
+        stretch, form, topic_id = self._stretch, self._form, self._stretch.topic_id
+        event, payload = self._event, self._payload
+        for record in records:
+            said = words.read(record, form, topic_id)
+            offset, key = record.offset, record.key or b""
+            if isinstance(said, words.Word):
+                version, original, planned, ours = said
+                if ours:
+                    # A repeat of what the book has read past says nothing new, but that it is the last record.
+                    word = version >= stretch.complete
+                    self._repeats |= word
+                    event.add((key, offset, "R", version, NONE, planned.due, planned.target, payload.row, word))
+                else:
+                    event.add((key, offset, "S", version, NONE, planned.due, planned.target, payload.row, True))
+                payload.add(original, planned.due, planned.target, None)
+            elif isinstance(said, words.Kill):
+                if not said.ours:
+                    event.add((key, offset, "C", NONE, said.version, NONE, None, NONE, False))
+                elif words.acknowledges(record):
+                    reason = words.reason(record)
+                    event.add((key, offset, "T", NONE, said.version, record.timestamp, reason, NONE, False))
+                else:
+                    event.add((key, offset, "X", NONE, said.version, NONE, None, NONE, False))
+            elif isinstance(said, words.Garbage):
+                event.add((key, offset, "G", NONE, NONE, NONE, None, NONE, False))
+                payload.add(record, None, None, said.reason)
+            elif isinstance(said, words.Disposal):
+                event.add((key, offset, "D", NONE, NONE, NONE, None, NONE, False))
+                if said.of < stretch.start:
+                    self._disposed[record.key, said.of] = offset
+                else:
+                    self._over.add(said.of)
+            else:
+                self.halt = offset
+                return False
+            self.records += 1
+            if payload.full or event.full:
+                self._flush()
+        return True
+
+    def _flush(self) -> None:
+        if self._event.rows:
+            self._events.append(self._event.batch())
+        if self._payload.rows:
+            self._kept.add(self._payload.batch())
+
+    def news(self) -> Iterator[pa.RecordBatch]:
+        """The rows, as NEWS has them."""
+        self._flush()
+        try:
+            yield from self._news()
+        finally:
+            self._kept.close()
+
+    def _news(self) -> Iterator[pa.RecordBatch]:
+        events = pa.Table.from_batches(self._events, _Events.SCHEMA)
+        self._events.clear()
+        keys = _by_key(events, self._repeats)
+        newest = pc.max_element_wise(keys["version"], keys["kill"])
+        self.undecided = pc.sum(pc.less(newest, max(0, self._stretch.start))).as_py() or 0
+        live = pc.greater(keys["version"], keys["kill"])
+        words_ = keys.filter(live).sort_by("row")
+        done = 0
+        for first, chunk in self._kept.chunks():
+            rest = words_.slice(done)
+            count = pc.sum(pc.less(rest["row"], first + chunk.num_rows)).as_py() or 0
+            some = rest.slice(0, count)
+            if count:
+                yield self._rows(some, chunk.take(pc.subtract(some["row"], first).combine_chunks()))
+            done += count
+            garbage = chunk.filter(pc.is_valid(chunk["reason"]))
+            if self._over:
+                over = pa.array(self._over, pa.int64())
+                garbage = garbage.filter(pc.invert(pc.is_in(garbage["offset"], value_set=over)))
+            if garbage.num_rows:
+                yield self._garbage(garbage)
+        over = keys.filter(pc.invert(live))
+        if over.num_rows:
+            yield self._rows(over, None)
+        if self._disposed:
+            yield self._disposals()
+
+    def _rows(self, keys: pa.Table, payload: pa.RecordBatch | None) -> pa.RecordBatch:
+        columns = {name: keys[name] for name in ("key", "version", "kill", "heard")}
+        columns |= {f"last_{name}": keys[f"last_{name}"] for name in ("offset", "kind", "version")}
+        if payload is not None:
+            columns |= {name: payload[name] for name in _PAYLOAD.names}
+        return self._batch(keys.num_rows, slot=pa.repeat(WORD, keys.num_rows), **columns)
+
+    def _garbage(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        offset, count = rows["offset"], rows.num_rows
+        return self._batch(
+            count, key=rows["key"], slot=offset, version=offset, kill=pa.repeat(NONE, count),
+            last_offset=offset, last_kind=pa.repeat("G", count), **{name: rows[name] for name in _PAYLOAD.names},
+        )  # fmt: skip
+
+    def _disposals(self) -> pa.RecordBatch:
+        count = len(self._disposed)
+        return self._batch(
+            count, key=[key for key, _ in self._disposed], slot=[of for _, of in self._disposed],
+            version=[NONE] * count, kill=[NONE] * count, last_offset=list(self._disposed.values()),
+            last_kind=["D"] * count,
+        )  # fmt: skip
+
+    def _batch(self, count: int, **columns: Any) -> pa.RecordBatch:
+        columns |= {"topic": pa.repeat(self._stretch.topic, count), "partition": [self._stretch.partition] * count}
+        arrays = []
+        for field in NEWS:
+            column = columns.get(field.name)
+            if column is None:
+                empty = field.name == "headers"  # a list is never null: readers need not ask
+                column = pa.array([[]] * count, field.type) if empty else pa.nulls(count, field.type)
+            elif isinstance(column, list):
+                column = pa.array(column, field.type)
+            elif isinstance(column, pa.ChunkedArray):
+                column = column.combine_chunks()
+            arrays.append(column.cast(field.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=NEWS)
+
+
+class _Events:
+    """What each record said, without its payload."""
+
+    SCHEMA = pa.schema([
+        ("key", pa.binary()), ("offset", pa.int64()), ("kind", pa.string()), ("version", pa.int64()),
+        ("kill", pa.int64()), ("at", pa.int64()), ("text", pa.string()), ("row", pa.int64()), ("word", pa.bool_()),
+    ])  # fmt: skip
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[Any, ...]] = []
+        self.add = self.rows.append
+
+    @property
+    def full(self) -> bool:
+        return len(self.rows) >= CHUNK_RECORDS
+
+    def batch(self) -> pa.RecordBatch:
+        arrays = [pa.array(c, f.type) for c, f in zip(zip(*self.rows, strict=True), self.SCHEMA, strict=True)]
+        self.rows.clear()
+        return pa.RecordBatch.from_arrays(arrays, schema=self.SCHEMA)
+
+
+class _Payloads:
+    """The records of words and garbage, each a row with a number."""
+
+    SCHEMA = pa.schema([("key", pa.binary()), ("offset", pa.int64()), *_PAYLOAD])
+
+    def __init__(self) -> None:
+        self.row = 0  # the next one's
+        self.rows: list[tuple[Any, ...]] = []
+        self._names: list[str] = []
+        self._values: list[bytes | None] = []
+        self._lengths = [0]
+        self._bytes = 0
+
+    @property
+    def full(self) -> bool:
+        return self._bytes >= CHUNK_BYTES
+
+    def add(self, record: Record, due: int | None, target: str | None, reason: str | None) -> None:
+        headers, value = record.headers, record.value
+        if headers:
+            names, values = zip(*headers, strict=True)
+            self._names += names
+            self._values += values
+        self._lengths.append(len(self._names))
+        self._bytes += 200 if value is None else len(value) + 200
+        self.rows.append((record.key, record.offset, due, record.timestamp, value, target, reason))
+        self.row += 1
+
+    def batch(self) -> pa.RecordBatch:
+        types = [field.type for field in self.SCHEMA if field.name != "headers"]
+        key, offset, due, timestamp, value, target, reason = (
+            pa.array(column, kind) for column, kind in zip(zip(*self.rows, strict=True), types, strict=True)
+        )
+        pairs = [pa.array(self._names, pa.string()), pa.array(self._values, pa.binary())]
+        fields = list(HEADERS.value_type)
+        headers = pa.ListArray.from_arrays(
+            pa.array(self._lengths, pa.int32()), pa.StructArray.from_arrays(pairs, fields=fields)
+        )
+        self.rows.clear()
+        self._names, self._values, self._lengths, self._bytes = [], [], [0], 0
+        columns = [key, offset, due, timestamp, value, headers, target, reason]
+        return pa.RecordBatch.from_arrays(columns, schema=self.SCHEMA)
+
+
+class _Kept:
+    """Batches in a file, until they are read once more."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.NamedTemporaryFile(prefix="almanac-fold-")  # noqa: SIM115 (closed by `close`)
+        self._writer = pa.ipc.new_file(self._file, _Payloads.SCHEMA)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch)
+
+    def chunks(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Each with the number of its first row."""
+        self._writer.close()
+        self._file.flush()
+        first = 0
+        with pa.memory_map(self._file.name) as mapped:
+            reader = pa.ipc.open_file(mapped)
+            for number in range(reader.num_record_batches):
+                chunk = reader.get_batch(number)
+                yield first, chunk
+                first += chunk.num_rows
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _by_key(events: pa.Table, repeats: bool) -> pa.Table:
+    """One row per key: key, version and kill (rule 3), the winner's `row` of payloads, last_*, heard."""
+    events = events.append_column("index", _count(events.num_rows)).combine_chunks()
+    # Of two records with one version (a schedule and its repeat) the first counts: it is the original. Without repeats
+    # the last word is the highest.
+    ranked = events.sort_by([("version", "ascending"), ("offset", "descending")]) if repeats else events
+    rank = pc.if_else(ranked["word"], _count(events.num_rows), NONE)
+    ranked = ranked.append_column("rank", rank).append_column("acked", pc.equal(ranked["kind"], "T"))
+    grouped = ranked.group_by("key", use_threads=False).aggregate(
+        [("rank", "max"), ("kill", "max"), ("index", "max"), ("acked", "any")]
     )
-    ours_here = "ours IS NOT NULL AND NOT ours.foreign"
-    kind = f"""CASE
-        WHEN unreadable THEN 'G'
-        WHEN value IS NULL AND {ours_here} AND ours.has_acks THEN if(number.acks IS NULL, 'G', 'T')
-        WHEN value IS NULL AND {ours_here} AND ours.has_disposes THEN if(number.disposes IS NULL, 'G', 'D')
-        WHEN value IS NULL AND NOT speaks THEN CASE
-            WHEN {ours_here} AND ours.has_version THEN if(number.version IS NULL, 'G', 'X')
-            WHEN acks IS NOT NULL AND their_acks IS NULL THEN 'G'
-            ELSE 'C' END
-        WHEN {ours_here} AND ours.has_version AND (number.version IS NULL OR number.timestamp IS NULL) THEN 'G'
-        WHEN halts IS NOT NULL THEN 'H'
-        WHEN wrong IS NOT NULL THEN 'G'
-        WHEN {ours_here} AND ours.has_version THEN 'R'
-        ELSE 'S' END"""
-
-    def bad(name: str, column: str) -> str:
-        return f"concat('header {name} is not a whole number: ', {decoders.shown(f'ours.{column}')})"
-
-    reason = f"""CASE
-        WHEN kind = 'T' THEN ours.reason
-        WHEN kind <> 'G' THEN NULL
-        WHEN unreadable THEN 'a header\\'s name is not UTF-8'
-        WHEN value IS NULL AND ours.has_acks THEN {bad(words.ACKS, "acks")}
-        WHEN value IS NULL AND ours.has_disposes THEN {bad(words.DISPOSES, "disposes")}
-        WHEN value IS NULL AND NOT speaks AND ours.has_version AND NOT ours.foreign THEN {bad(words.VERSION, "version")}
-        WHEN value IS NULL AND NOT speaks THEN concat('acknowledges no whole number: ', {decoders.shown("acks")})
-        WHEN ours.has_version AND NOT ours.foreign AND number.version IS NULL THEN {bad(words.VERSION, "version")}
-        WHEN ours.has_version AND NOT ours.foreign AND number.timestamp IS NULL THEN {bad(words.TIMESTAMP, "timestamp")}
-        ELSE wrong END"""
-    # In steps, each on the columns of the one before: Spark computes an expression again wherever it is used.
-    named = records.selectExpr("*", "headers.key AS names", "headers.value AS contents")
-    joined = named.selectExpr("*", "array_join(names, ' ') AS joined")
-    texts = joined.selectExpr(
-        "*", "contains(joined, '\ufffd') AS unreadable", f"{ours} AS ours",
-        *(f"{expression} AS {column}" for column, expression in decoder.texts.items()),
-    )  # fmt: skip
-    numbered = f"CASE WHEN ours IS NOT NULL THEN struct({numbers}) END AS number"
-    due = apart(texts).selectExpr(
-        "*", f"{decoder.due} AS due", f"{decoder.speaks} AS speaks", f"{decoder.acks} AS acks", numbered
-    )
-    judged = apart(due).selectExpr(
-        "*", f"{decoder.wrong} AS wrong", f"{decoder.halts} AS halts", f"{decoders.number('acks', 18)} AS their_acks"
-    )
-    kinds = apart(judged).selectExpr("*", f"{kind} AS kind")
-    return kinds.selectExpr(
-        "topic", "partition", "offset", "key", "kind", "number.disposes", "due", f"{decoder.target} AS target",
-        "CASE WHEN NOT (coalesce(ours.is_null, false) AND speaks AND octet_length(value) = 0) THEN value END AS value",
-        "CASE kind WHEN 'S' THEN offset WHEN 'R' THEN least(number.version, offset) END AS version",
-        "CASE kind WHEN 'C' THEN least(their_acks, offset) WHEN 'T' THEN least(number.acks, offset) "
-        "WHEN 'X' THEN least(number.version, offset) END AS kill",
-        "if(kind = 'R', number.timestamp, timestamp) AS timestamp",
-        "headers", "ours IS NOT NULL AND kind <> 'G' AS marked", f"{reason} AS reason",
-    )  # fmt: skip
+    winner = pc.if_else(pc.less(grouped["rank_max"], 0), pa.scalar(None, pa.int64()), grouped["rank_max"])
+    last = events.take(grouped["index_max"])
+    return pa.table({
+        "key": grouped["key"], "kill": grouped["kill_max"],
+        "version": pc.fill_null(pc.take(ranked["version"], winner), NONE),
+        "row": pc.fill_null(pc.take(ranked["row"], winner), NONE),
+        "last_offset": last["offset"], "last_kind": last["kind"], "last_version": last["version"],
+        "heard": _heard(events, grouped),
+    })  # fmt: skip
 
 
-def apart(rows: DataFrame) -> DataFrame:
-    """The same rows, but Spark compiles what comes before and what comes after as two methods.
+def _heard(events: pa.Table, grouped: pa.Table) -> pa.ChunkedArray:
+    """What `fired` wants to know of the keys of which something fired: null for the others."""
+    acked = grouped.filter(grouped["acked_any"])["key"]
+    if not len(acked):
+        return pa.chunked_array([pa.nulls(grouped.num_rows, HEARD)])
+    speaks = pc.is_in(events["kind"], value_set=pa.array(["S", "R", "T"]))
+    told = events.filter(pc.and_(speaks, pc.is_in(events["key"], value_set=acked.combine_chunks())))
+    word, none = pc.greater_equal(told["version"], 0), pa.scalar(None, pa.int64())
+    told = pa.table({
+        "key": told["key"], "version": pc.if_else(word, told["version"], none),
+        "acks": pc.if_else(word, none, told["kill"]), "offset": told["offset"], "at": told["at"], "text": told["text"],
+    })  # fmt: skip
+    names = [field.name for field in HEARD.value_type]
+    lists = told.group_by("key", use_threads=False).aggregate([(name, "list") for name in names])
+    first = lists["offset_list"].combine_chunks()
+    flat = [lists[f"{name}_list"].combine_chunks().flatten() for name in names]
+    heard = pa.ListArray.from_arrays(first.offsets, pa.StructArray.from_arrays(flat, fields=list(HEARD.value_type)))
+    return heard.take(pc.index_in(grouped["key"], value_set=lists["key"].combine_chunks()))
 
-    Java never compiles a method of more than 8,000 bytes, and Spark takes apart what it would have to put into one:
-    each step then copies the row. This takes as many partitions as there are and does nothing with them.
-    """
-    return rows.coalesce(PARTITIONS)
 
-
-def halts(said: DataFrame) -> dict[Partition, int]:
-    """The partitions with records of the future, each with the offset of the first."""
-    found = said.where("kind = 'H'").groupBy("topic", "partition").agg({"offset": "min"}).collect()
-    return {(row[0], row[1]): row[2] for row in found}
-
-
-def fold(said: DataFrame, complete: Offsets) -> DataFrame:
-    """One row per key, and one per garbage record or disposal. Fails (`FUTURE`) where it meets a record of the future.
-
-    `heard`, for `fired`: of a key that we acknowledged in this batch, its schedules (`version`, due time and target as
-    `at` and `text`) and our tombstones (`acks`, when they were written and the reason). One list: Spark pays for each
-    with every row, whether it has something to add or not.
-
-    A repeat of a version below `complete` is no word: the book knows already whether that version is pending.
-    """
-    word = f"slot = {WORD} AND (kind = 'S' OR kind = 'R' AND version >= {by_partition(complete, -1)})"
-    # Garbage speaks in its own row, and as the last record of its key; a disposal speaks in the garbage's row too.
-    rows = said.selectExpr(
-        "*",
-        f"""explode(CASE kind WHEN 'G' THEN array({WORD}L, offset) WHEN 'D' THEN array({WORD}L, disposes)
-                              ELSE array({WORD}L) END) AS slot""",
-    ).selectExpr(
-        "topic", "partition", "slot", "offset", "kill", "version",
-        f"if(kind = 'H', raise_error('{FUTURE}'), kind) AS kind",
-        f"if(slot = {WORD}, coalesce(key, X''), key) AS key", f"{HASH} AS hash",
-        # of two records with one version (a schedule and its repeat) the first counts: it is the original
-        f"""CASE WHEN {word} THEN named_struct('version', version, 'early', -offset)
-                 WHEN slot <> {WORD} AND kind = 'G' THEN named_struct('version', offset, 'early', -offset)
-            END AS rank""",
-        "struct(due, timestamp, value, headers, marked, target, reason) AS word",
-    )  # fmt: skip
-    # The rows are too wide to be aggregated by hashing: Spark sorts them. Brought together first they are sorted once,
-    # not before and after the exchange; and by a number first, which it compares without looking at the keys.
-    rows.repartition("hash").createOrReplaceTempView("almanac_said")
-    folded = rows.sparkSession.sql("""
-        SELECT hash, topic, partition, key, slot,
-               max_by(word, rank) AS word,
-               coalesce(max(rank).version, -1L) AS version,
-               coalesce(max(kill), -1L) AS kill,
-               max(offset) AS last_offset,
-               max_by(struct(kind, version), offset) AS last,
-               bool_or(kind = 'T') AS acked,
-               collect_list(CASE
-                   WHEN kind = 'T' THEN named_struct(
-                       'version', NULL, 'acks', kill, 'offset', offset, 'at', word.timestamp, 'text', word.reason)
-                   WHEN version IS NOT NULL THEN named_struct(
-                       'version', version, 'acks', NULL, 'offset', offset, 'at', word.due, 'text', word.target)
-                   END) AS heard
-        FROM almanac_said GROUP BY hash, key, slot, partition, topic""")
-    # Where a lambda stands Spark does not compile: so it stands here, after the work.
-    control = ", ".join(decoders.literal(name) for name in sorted(words.CONTROL))
-    headers = f"if(word.marked, filter(word.headers, h -> h.key NOT IN ({control})), word.headers)"
-    return folded.selectExpr(
-        "hash", "topic", "partition", "key", "slot", "version", "kill", "word.due", "word.timestamp", "word.value",
-        f"CAST({headers} AS {HEADERS}) AS headers", "word.target", "last_offset", "last.kind AS last_kind",
-        "last.version AS last_version", "word.reason",
-        "CASE WHEN acked THEN heard END AS heard",
-    )  # fmt: skip
+def _count(rows: int) -> pa.Array:
+    return pa.array(range(rows), pa.int64())

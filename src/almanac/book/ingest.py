@@ -22,7 +22,7 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
-from almanac.book import decoders, fired, fold, places, table
+from almanac.book import fired, places, stretch, table
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,8 @@ BRIEF = 500  # characters of an error
 class Source:
     """The schedules topics, as the book reads them."""
 
-    kafka: Mapping[str, str]  # Kafka's Java properties, bootstrap.servers among them
+    kafka: Mapping[str, str]  # Kafka's Java properties, bootstrap.servers among them: Spark plans batches with them
+    log: stretch.Log  # which its tasks read
     topic_ids: Mapping[str, str]  # topic -> Kafka's id of it
     partitions: Mapping[str, int]  # topic -> how many it has
     formats: Mapping[str, str]  # topic -> its wire format
@@ -49,21 +50,21 @@ class Source:
     def topics(self) -> list[str]:
         return sorted(self.partitions)
 
-    def starting(self, known: fold.Offsets) -> str:
+    def starting(self, known: stretch.Offsets) -> str:
         """Spark's startingOffsets: every partition, at the book's offset or at the log's beginning."""
         offsets: dict[str, dict[str, int]] = {}
         for topic, count in self.partitions.items():
             offsets[topic] = {str(p): known.get((topic, p), EARLIEST) for p in range(count)}
         return json.dumps(offsets)
 
-    def frame(self, spark: SparkSession, known: fold.Offsets, options: Mapping[str, str]) -> DataFrame:
+    def frame(self, spark: SparkSession, known: stretch.Offsets, options: Mapping[str, str]) -> DataFrame:
         reader = spark.readStream.format("kafka")
         for key, value in self.kafka.items():
             reader = reader.option(f"kafka.{key}", value)
-        # read_committed: an aborted tombstone never was. Records per poll: each poll also asks for the log's ends.
-        reader = reader.option("kafka.isolation.level", "read_committed").option("kafka.max.poll.records", "5000")
+        # read_committed: batches end where an open transaction begins
+        reader = reader.option("kafka.isolation.level", "read_committed")
         reader = reader.option("subscribe", ",".join(self.topics)).option("startingOffsets", self.starting(known))
-        return reader.option("failOnDataLoss", "true").option("includeHeaders", "true").options(**options).load()
+        return reader.options(**options).load()
 
 
 @dataclass
@@ -78,8 +79,9 @@ class Progress:
     total_ms: int = 0  # of all batches
     behind: int = 0  # offsets between the book and the log's end
     at_ms: int = 0
-    halted: dict[fold.Partition, int] = field(default_factory=dict)  # partitions with a record of the future, and where
+    halted: dict[stretch.Partition, int] = field(default_factory=dict)  # by a record of the future, and where
     error: str | None = None
+    _counted: int = 0  # records, not told as rows yet
     _begun: float | None = None  # when the batch was that is under way
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -94,13 +96,19 @@ class Progress:
         begun = self._begun
         return 0.0 if begun is None else time.monotonic() - begun
 
-    def took(self, rows: int, rate: float, batch_ms: int, behind: int) -> None:
+    def count(self, records: int) -> None:
+        """So many are in the tables now. Spark's listener tells how long that took, some time after it."""
+        with self._lock:
+            self._counted += records
+
+    def took(self, batch_ms: int, behind: int) -> None:
         with self._lock:
             self.running, self.error = True, None
             self.batches += 1
+            rows, self._counted = self._counted, 0
             self.rows += rows
             self.total_ms += batch_ms
-            self.rows_per_second, self.batch_ms, self.behind = rate, batch_ms, behind
+            self.rows_per_second, self.batch_ms, self.behind = rows * 1000 / max(1, batch_ms), batch_ms, behind
             self.at_ms = int(time.time() * 1000)
 
     def ended(self, error: str | None) -> None:
@@ -126,7 +134,7 @@ class Listener(StreamingQueryListener):
         if str(progress.runId) != self._run:
             return
         behind = sum(_behind(source.endOffset, source.latestOffset) for source in progress.sources)
-        self._progress.took(progress.numInputRows, progress.processedRowsPerSecond, progress.batchDuration, behind)
+        self._progress.took(progress.batchDuration, behind)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 (Spark's name)
         pass
@@ -163,13 +171,12 @@ class Ingest:
         self.source = source
         self.progress = progress or Progress()
         self.upkeep_s = 0.0  # that the tables took to be put in order, with all in them already
-        self._decoder = decoders.by_topic(source.formats)
         self._merges = itertools.count(1)
         self._checkpoint = ""
         self._untidy = 0  # records that came since the book was put in order
-        self._begun: fold.Offsets = {}  # where the next batch begins
+        self._begun: stretch.Offsets = {}  # where the next batch begins
         self._most = 0  # offsets in a batch
-        self._halted: dict[fold.Partition, int] = {}  # partitions that are read no further, and where that is
+        self._halted: dict[stretch.Partition, int] = {}  # partitions that are read no further, and where that is
         self._listener: Listener | None = None
 
     def catch_up(self) -> StreamingQuery:
@@ -187,7 +194,7 @@ class Ingest:
         return self._start("following", self.book.offsets(), self.source.merge_most, options, available_now=False)
 
     def _start(
-        self, what: str, known: fold.Offsets, most: int, options: Mapping[str, str], *, available_now: bool
+        self, what: str, known: stretch.Offsets, most: int, options: Mapping[str, str], *, available_now: bool
     ) -> StreamingQuery:
         spark = self.book.spark
         if self._checkpoint:
@@ -199,7 +206,6 @@ class Ingest:
         self._listener = Listener(name, self.progress)
         spark.streams.addListener(self._listener)
         self._begun, self._most, self._halted = known, most, {}
-        decoders.register(spark)
         frame = self.source.frame(spark, known, {**options, "maxOffsetsPerTrigger": str(most)})
         writer = frame.writeStream.queryName(name)
         writer = writer.option("checkpointLocation", self._checkpoint).foreachBatch(self.take)
@@ -248,11 +254,14 @@ class Ingest:
         known = self.book.offsets()
         if any(known.get(each, 0) < begun for each, begun in self._begun.items()):
             raise RuntimeError("the book was built anew meanwhile: this stream must begin where it ends")
-        self._halted = self.book.take(
-            records, ends, self._decoder, self.source.topic_ids, whole=whole, since_ms=since, halted=self._halted,
+        taken = self.book.take(
+            self.source.log, ends, self.source.formats, self.source.topic_ids, whole=whole, since_ms=since,
+            halted=self._halted,
             kept=f"{self._checkpoint}/batches",  # what a crash leaves there goes with the checkpoint
             before=None if self.gone is None else functools.partial(self.gone.take, book=self.book),
         )  # fmt: skip
+        self._halted = dict(taken.cut.halted)
+        self.progress.count(taken.records)
         self.progress.halted = dict(self._halted)
         self._begun = {**ends, **self._halted}
         self._untidy += size
@@ -265,7 +274,7 @@ class Ingest:
                 self.gone.tidy()
             self.upkeep_s += time.monotonic() - begun
 
-    def _ends(self, batch: int) -> dict[fold.Partition, int]:
+    def _ends(self, batch: int) -> dict[stretch.Partition, int]:
         """Where the batch ends, as Spark wrote it down before it began.
 
         Not the last record's offset: a transaction's marker or an aborted record may come after it, and a book that

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from pyspark.sql import DataFrame, SparkSession
 
-from almanac.book import decoders, fold, places, table
+from almanac.book import places, sql, stretch, table
 
 ROW_GROUP = 4 << 20  # bytes: what a wheel holds of its page at a time
 
@@ -33,7 +33,7 @@ class PageSpec:
     number: int
     path: str
     version: int  # of the book
-    offsets: dict[fold.Partition, int]  # where the live tail takes over
+    offsets: dict[stretch.Partition, int]  # where the live tail takes over
     horizon: int  # epoch ms: everything due before it is in the page
     shards: int
     made: int  # epoch ms
@@ -70,7 +70,7 @@ def select(
     """The page's rows, each in its shard's task, in the order in which the wheel wants them."""
     statement = PAGE.format(
         shards=shards, book=book.table, version=version, horizon=horizon,
-        topics=", ".join(decoders.literal(topic) for topic in topics) or "NULL",
+        topics=", ".join(sql.literal(topic) for topic in topics) or "NULL",
     )  # fmt: skip
     rows = spark.sql(statement).repartitionById(shards, "shard")
     return rows.sortWithinPartitions("shard", rows.mark.isNull(), "due", "version")

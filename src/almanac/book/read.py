@@ -8,7 +8,9 @@ from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from almanac import errors
-from almanac.book import fold
+from almanac.book import fold, stretch
+
+WRITER = "almanac-book"  # Delta's name of the numbers of our commits
 
 _COLUMNS = "topic, partition, key, version, due, timestamp, value, headers, target"
 
@@ -25,10 +27,11 @@ class Position(NamedTuple):
     """Up to where one version of the book speaks."""
 
     version: int  # of the Delta table
-    offsets: dict[fold.Partition, int]  # the next one to read
-    complete: dict[fold.Partition, int]  # the last of these at which the log ended
+    number: int  # of the batch that was taken last; -1 before the first
+    offsets: dict[stretch.Partition, int]  # the next one to read
+    complete: dict[stretch.Partition, int]  # the last of these at which the log ended
     topic_ids: dict[str, str]
-    since: dict[fold.Partition, int]  # epoch ms at which the book stood there
+    since: dict[stretch.Partition, int]  # epoch ms at which the book stood there
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,15 +80,17 @@ class Reader:
             f"SELECT topic, partition, version, last_offset, topic_id, timestamp FROM book WHERE slot = {fold.OFFSET}"
         )
         places = [(row["topic"], row["partition"]) for row in rows]
+        number = self._table.transaction_version(WRITER)
         return Position(
             self.version,
+            -1 if number is None else int(number),
             {place: row["version"] for place, row in zip(places, rows, strict=True)},
             {place: row["last_offset"] for place, row in zip(places, rows, strict=True)},
             {row["topic"]: row["topic_id"] for row in rows},
             {place: row["timestamp"] for place, row in zip(places, rows, strict=True)},
         )
 
-    def offsets(self) -> dict[fold.Partition, int]:
+    def offsets(self) -> dict[stretch.Partition, int]:
         """The next offset to read of each partition."""
         rows = self._rows(f"SELECT topic, partition, version FROM book WHERE slot = {fold.OFFSET}")
         return {(row["topic"], row["partition"]): row["version"] for row in rows}

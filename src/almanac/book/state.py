@@ -6,10 +6,10 @@ key is always the news': a batch is cut at the book's offsets.
 
 from collections.abc import Mapping
 
-from almanac.book import fold
+from almanac.book import fold, sql
 
 PAYLOAD = ("value", "headers", "target", "due", "timestamp")
-DEAD = {"headers": f"ELSE CAST(array() AS {fold.HEADERS})"}  # a list is never null: readers need not ask
+DEAD = {"headers": f"ELSE CAST(array() AS {sql.HEADERS})"}  # a list is never null: readers need not ask
 
 
 def pending(version: str, kill: str) -> str:
@@ -40,7 +40,7 @@ def kill(version: str, kill: str) -> str:
 
 def wake(version: str, kill: str, due: str) -> str:
     """See `table`."""
-    every_page = f"{adrift(version, kill)} OR n.slot >= 0"
+    every_page = f"{adrift(version, kill)} OR n.slot >= 0 AND n.last_kind = 'G'"
     return f"CASE WHEN {every_page} THEN -1L WHEN {pending(version, kill)} THEN {due} END"
 
 
@@ -49,10 +49,7 @@ _LIVE = f"(n.slot <> {fold.WORD} OR n.version > n.kill)"
 
 
 def fresh() -> Mapping[str, str]:
-    """The columns of news as a row of its own, which the book has none of yet; `kept`: whether there is to be one.
-
-    Computed once, with the batch: Delta works out a MERGE's insertions for each column anew.
-    """
+    """The columns of news as a row of its own, which the book has none of yet; `kept`: whether there is to be one."""
     return {
         **{name: f"CASE WHEN {_LIVE} THEN n.{name} {DEAD.get(name, '')} END" for name in PAYLOAD},
         "killed": f"CASE WHEN n.slot = {fold.WORD} THEN {kill(*_NEWS)} ELSE -1L END",

@@ -13,18 +13,21 @@ their wheel (adrift, garbage); null for all others. The table is clustered by it
 A repeat that comes late must not raise a word that is over. Of versions below `complete` the book knows all there is to
 know: what is not pending there is over, and a repeat of it says nothing new. (The cleaner cannot have taken the
 original before the book read it: the repeat did not exist then.) Only while the book is behind, over several batches,
-does it keep words that are over, as dead rows without their payload.
+need it know what is over. But a row that strikes another one out takes its place, as a dead row without payload
+(`wake` is null): they are forgotten when the book is put in order.
 """
 
 import logging
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions
 
 from almanac import errors
-from almanac.book import batch, decoders, fold, places, read, state, trust
+from almanac.book import batch, fold, places, read, sql, state, stretch, trust
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +40,7 @@ FILE_ROWS = 100_000
 COLUMNS: Mapping[str, str] = {
     "topic": "STRING", "partition": "INT", "key": "BINARY", "slot": "BIGINT",
     "version": "BIGINT", "kill": "BIGINT", "pending": "BOOLEAN", "adrift": "BOOLEAN", "wake": "BIGINT",
-    "due": "BIGINT", "timestamp": "BIGINT", "value": "BINARY", "headers": fold.HEADERS, "target": "STRING",
+    "due": "BIGINT", "timestamp": "BIGINT", "value": "BINARY", "headers": sql.HEADERS, "target": "STRING",
     "last_offset": "BIGINT", "last_kind": "STRING", "topic_id": "STRING", "reason": "STRING",
 }  # fmt: skip
 
@@ -84,15 +87,15 @@ class Book:
         """Up to where the latest version speaks. Asked without Spark: a job would take ten times as long."""
         return read.Reader(self.folder).position()
 
-    def offsets(self) -> dict[fold.Partition, int]:
+    def offsets(self) -> dict[stretch.Partition, int]:
         """The next offset to read of each partition; empty for an empty book."""
         return self.position().offsets
 
     def distrust(
         self,
         topic_ids: Mapping[str, str],
-        starts: fold.Offsets,
-        ends: fold.Offsets,
+        starts: stretch.Offsets,
+        ends: stretch.Offsets,
         retention_ms: Mapping[str, int],
         now_ms: int | None = None,
     ) -> str | None:
@@ -110,83 +113,111 @@ class Book:
     def keep_only(self, topics: list[str]) -> None:
         """Takes the rows of topics out that are no schedules topics any more; coming back they start from scratch."""
         if {topic for topic, _ in self.offsets()} - set(topics):
-            kept = ", ".join(decoders.literal(topic) for topic in topics)
+            kept = ", ".join(sql.literal(topic) for topic in topics)
             self.spark.sql(f"DELETE FROM {self.table} WHERE topic NOT IN ({kept})")
 
     def take(
         self,
-        records: DataFrame,
-        ends: fold.Offsets,
-        decoder: decoders.Decoder,
+        records: stretch.Log,
+        ends: stretch.Offsets,
+        formats: Mapping[str, str],
         topic_ids: Mapping[str, str],
         *,
         whole: bool,
         since_ms: int | None = None,
-        halted: fold.Offsets | None = None,
+        halted: stretch.Offsets | None = None,
         kept: str | None = None,
         before: Callable[[batch.Batch], object] | None = None,
-    ) -> dict[fold.Partition, int]:
+    ) -> batch.Batch:
         """Folds a batch in, in one commit. Taking it twice, or one that overlaps what is known, changes nothing.
 
-        `records` as the Kafka source gives them, `ends` the offset up to which they are complete, partition by
-        partition. `whole`: these were the ends of the log when the batch was cut. `before` is told of the batch while
-        the book does not know it yet. `kept` is the folder where its rows are meanwhile.
+        `ends` are the offsets up to which the log is complete, partition by partition. `whole`: it ended there when the
+        batch was cut. `before` is told of the batch while the book does not know it yet. `kept` is the folder where its
+        rows are meanwhile.
 
-        Returns the partitions that halt at a record of the future: they are taken up to it and no further. `halted` are
-        those that are known to.
+        Partitions that halt at a record of the future are taken up to it and no further: the batch's `cut.halted`.
+        `halted` are those that are known to.
         """
-        halts = dict(halted or {})
         for attempt in range(1, ATTEMPTS + 1):
             cut = batch.Cut(
                 position=self.position(),  # rule 10: read again before each attempt
-                ends={**ends, **halts}, halted=halts, whole=whole, since_ms=since_ms or int(time.time() * 1000),
-                decoder=decoder, topic_ids=topic_ids,
+                ends=ends, halted=halted or {}, whole=whole, since_ms=since_ms or int(time.time() * 1000),
+                formats=formats, topic_ids=topic_ids,
             )  # fmt: skip
             try:
-                with batch.folded(records, cut, kept or f"{self.folder}/batches") as folded:
+                with batch.folded(self.spark, records, cut, kept or f"{self.folder}/batches") as folded:
                     if before is not None:
                         before(folded)
-                    self._put(folded)
-                return halts
+                    if self._put(folded):
+                        return folded
             except PySparkException as error:
-                if fold.FUTURE in str(error) and attempt < ATTEMPTS:
-                    # Rare: so it is looked for when it was met, not before every batch.
-                    halts = {**halts, **fold.halts(cut.of(records))}
-                    continue
                 if attempt == ATTEMPTS or not conflict(error):
                     raise
-                log.info("another writer was faster on the book, attempt %d: %s", attempt, errors.brief(error))
-        raise AssertionError("the last attempt returns or raises")
+                log.debug("attempt %d", attempt, exc_info=error)
+            log.info("another writer was faster on the book, attempt %d", attempt)
+        raise read.BookError(f"{self.path} could not be written: others were faster {ATTEMPTS} times")
 
-    def _put(self, folded: batch.Batch) -> None:
-        cut = folded.cut
+    def _put(self, folded: batch.Batch) -> bool:
+        """Words, garbage and offsets in one commit (rule 10): the batch's rows, in place of those with their identity.
+
+        Whether it was: the commit has a number, and Delta leaves one out, without a word, that another writer used.
+        """
+        cut, spark = folded.cut, self.spark
+        number = cut.position.number + 1
+        writer = self._rows(folded).alias("n").write.format("delta").mode("overwrite")
         if cut.known:
-            self._merge(folded.news)
+            writer = writer.option("replaceOn", SAME).option("targetAlias", "b")
         else:
-            self._fill(folded.news)
-        if cut.whole and not cut.halted and cut.position.complete != cut.known:
-            # It was behind and is not any more: the dead rows have done their work.
-            self.spark.sql(f"DELETE FROM {self.table} WHERE slot = {fold.WORD} AND NOT pending AND NOT adrift")
-
-    def _fill(self, news: DataFrame) -> None:
-        """The first batch. It overwrites: whatever another writer did meanwhile, the table is one batch's truth."""
-        inserted = (f"{expression} AS {name}" for name, expression in _INSERT.items())
-        rows = news.alias("n").where("n.kept").selectExpr(*inserted)
-        # In as many files as there are tasks: more of them took a third longer, and `tidy` puts them in order.
-        # An overwrite of all there is, as such, forgets what the table is clustered by.
-        rows.write.format("delta").mode("overwrite").option("replaceWhere", "true").save(self.path)
-
-    def _merge(self, news: DataFrame) -> None:
-        news.createOrReplaceTempView("almanac_news")
+            # The first batch: whatever another writer did meanwhile, the table is one batch's truth. (An overwrite of
+            # all there is, as such, forgets what the table is clustered by.)
+            writer = writer.option("replaceWhere", "true")
         # The source is files that nobody changes: Delta need not keep them once more.
-        with batch.configured(news.sparkSession, "spark.databricks.delta.merge.materializeSource", "none"):
-            news.sparkSession.sql(MERGE.format(table=self.table))
+        with batch.configured(spark, "spark.databricks.delta.insertReplaceOnOrUsing.materializeSource", "none"):
+            writer.option("txnAppId", read.WRITER).option("txnVersion", number).save(self.path)
+        return self.position().offsets == {**cut.known, **cut.moved}
+
+    def _rows(self, folded: batch.Batch) -> DataFrame:
+        """What the batch makes of its keys: rows of the book."""
+        news = folded.news
+        alone = [f"{expression} AS {name}" for name, expression in _ALONE.items()]
+        if not folded.cut.known:
+            return news.alias("n").where("n.kept").selectExpr(*alone)
+        odd = self._odd(folded) if folded.undecided else []
+        if not odd:
+            return news.alias("n").where(_REPLACES).selectExpr(*alone)
+        log.debug("%d rows of the book say something beside the batch", len(odd))
+        keys = functions.broadcast(self.spark.createDataFrame(pa.Table.from_pylist(odd, _KEYS)))
+        here = [news[name] == keys[name] for name in _KEYS.names]
+        rest = news.join(keys, [*here, news["slot"] == fold.WORD], "left_anti")
+        both = news.where(f"slot = {fold.WORD}").join(keys, _KEYS.names, "left_semi").alias("n")
+        kept = self.spark.sql(f"SELECT * FROM {self.table} WHERE slot = {fold.WORD}").alias("b")
+        both = kept.join(functions.broadcast(both), functions.expr(SAME))
+        return (
+            rest.alias("n").where(_REPLACES).selectExpr(*alone)
+            .unionByName(both.selectExpr(*(f"{expression} AS {name}" for name, expression in _BOTH_ROW.items())))
+        )  # fmt: skip
+
+    def _odd(self, folded: batch.Batch) -> list[dict[str, Any]]:
+        """The keys of which the book's row still says something beside the batch: rare."""
+        undecided = f"slot = {fold.WORD} AND greatest(version, kill) < {sql.by_partition(folded.cut.known, 0)}"
+        # without the payload, which a word of before the batch is not asked for
+        narrow = folded.news.where(undecided).drop("value").selectExpr("*", "CAST(NULL AS BINARY) AS value")
+        narrow.createOrReplaceTempView("almanac_undecided")
+        found = self.spark.sql(ODD.format(table=self.table)).toArrow()
+        rows: list[dict[str, Any]] = found.to_pylist()
+        return rows
 
     # Upkeep, away from the firing path
 
     def tidy(self) -> None:
-        """Puts what is new in order, and removes files that no page can be reading."""
+        """Forgets what is over, puts what is new in order, and removes files that no page can be reading."""
+        position = self.position()
+        complete = {place: 1 for place, end in position.offsets.items() if position.complete[place] == end}
         try:
+            self.spark.sql(
+                f"DELETE FROM {self.table} WHERE slot <> {fold.OFFSET} AND wake IS NULL "
+                f"AND {sql.by_partition(complete, 0)} = 1"
+            )
             with batch.configured(self.spark, "spark.sql.files.maxRecordsPerFile", str(FILE_ROWS)):
                 self.spark.sql(f"OPTIMIZE {self.table}")
             self.spark.sql(f"VACUUM {self.table}")
@@ -196,18 +227,15 @@ class Book:
             log.info("the book was written meanwhile, tidied up next time: %s", errors.brief(error))
 
 
-_CONFLICT = "almanac: the offsets moved since the batch was cut"
+_REPLACES = f"""(n.kept -- strikes out what is in its place, and says so for as long as that may matter (see `tidy`)
+    OR n.slot = {fold.WORD} AND n.kill >= 0 OR n.slot >= 0 AND n.last_kind = 'D')"""
 # What a batch alone says, with no row in the book: `state.fresh`.
-_INSERT: Mapping[str, str] = {
-    **{name: f"n.{name}" for name in COLUMNS},
-    "version": f"""CASE WHEN n.slot = {fold.OFFSET} AND n.kill <> -1 THEN raise_error('{_CONFLICT}')
-        ELSE n.version END""",
-    "kill": "n.killed",
-}
+_ALONE: Mapping[str, str] = {**{name: f"n.{name}" for name in COLUMNS}, "kill": "n.killed"}
 _BOTH = ("greatest(b.version, n.version)", "greatest(b.kill, n.kill)")
+_KEYS = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("key", pa.binary())])
 
 
-def _update() -> dict[str, str]:
+def _both() -> dict[str, str]:
     """A word's row: the batch's word if it is newer, else the old one stays; dead ones lose their payload."""
     payload = {
         name: f"""CASE WHEN {state.pending(*_BOTH)} THEN CASE WHEN n.version > b.version THEN n.{name} ELSE b.{name} END
@@ -215,35 +243,30 @@ def _update() -> dict[str, str]:
         for name in state.PAYLOAD
     }
     return {
+        **{name: f"n.{name}" for name in COLUMNS},
         "version": _BOTH[0], "kill": state.kill(*_BOTH), "pending": state.pending(*_BOTH),
         "adrift": state.adrift(*_BOTH),
         "wake": state.wake(*_BOTH, "CASE WHEN n.version > b.version THEN n.due ELSE b.due END"),
-        "last_offset": "n.last_offset", "last_kind": "n.last_kind", **payload,
+        **payload,
     }  # fmt: skip
 
 
-def _assignments(columns: Mapping[str, str]) -> str:
-    return ", ".join(f"b.{name} = {expression}" for name, expression in columns.items())
+_BOTH_ROW = _both()
 
+# Which row of the book (b) a row of the batch (n) takes the place of. A number first: Spark sorts and joins by it
+# without looking at the keys.
+SAME = """xxhash64(coalesce(b.key, X''), b.partition, b.slot) = xxhash64(coalesce(n.key, X''), n.partition, n.slot)
+    AND b.partition = n.partition AND b.slot = n.slot AND b.key <=> n.key AND b.topic = n.topic"""
 
-_HASH = "xxhash64(coalesce(b.key, X''), b.partition, b.slot)"  # `fold.HASH` of the book's row
-
-# The statement that keeps the book (rule 10: words, garbage and offsets in one commit). A second writer that moved the
-# offsets after this batch was cut makes the whole statement fail; one that commits while it runs is Delta's to refuse.
-MERGE = f"""
-MERGE INTO {{table}} AS b USING almanac_news AS n
-ON {_HASH} = n.hash AND b.topic = n.topic AND b.partition = n.partition AND b.slot = n.slot AND b.key <=> n.key
-WHEN MATCHED AND n.slot = {fold.OFFSET} THEN UPDATE SET
-    b.version = CASE WHEN b.version = n.kill THEN n.version ELSE raise_error('{_CONFLICT}') END,
-    b.timestamp = n.timestamp, b.last_offset = n.last_offset, b.topic_id = n.topic_id
-WHEN MATCHED AND n.slot >= 0 AND n.last_kind = 'D' THEN DELETE
-WHEN MATCHED AND {state.over(*_BOTH)} THEN DELETE
-WHEN MATCHED AND n.slot = {fold.WORD} THEN UPDATE SET {_assignments(_update())}
-WHEN NOT MATCHED AND n.kept THEN INSERT ({", ".join(_INSERT)}) VALUES ({", ".join(_INSERT.values())})
+# A word or a kill of the batch itself is above all that the book knows (rule 3), and decides. Tombstones of older words
+# and repeats, and garbage, do not: the book's row may hold a newer version, or a higher kill.
+ODD = f"""
+SELECT n.topic, n.partition, n.key FROM {{table}} AS b JOIN almanac_undecided AS n ON {SAME}
+WHERE {state.pending(*_BOTH)} OR {state.adrift(*_BOTH)} OR b.kill > n.kill
 """
 
 
 def conflict(error: PySparkException) -> bool:
     """Did another writer's commit come first?"""
     text = str(error)
-    return _CONFLICT in text or "DELTA_CONCURRENT" in text or "ConcurrentModification" in text
+    return "DELTA_CONCURRENT" in text or "ConcurrentModification" in text

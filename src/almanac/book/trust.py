@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 
 from almanac import errors
-from almanac.book import fold, read
+from almanac.book import read, stretch
 
 SCHEMA_VERSION = "1"
 
@@ -12,8 +12,8 @@ SCHEMA_VERSION = "1"
 def distrust(
     reader: read.Reader,
     topic_ids: Mapping[str, str],
-    starts: fold.Offsets,
-    ends: fold.Offsets,
+    starts: stretch.Offsets,
+    ends: stretch.Offsets,
     retention_ms: Mapping[str, int],
     now_ms: int | None = None,
     *,

@@ -1,0 +1,68 @@
+"""What a task does with its stretches of the log: read, fold, write as Parquet. Runs in Spark's Python processes."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from typing import NamedTuple
+
+import pyarrow.parquet as pq
+from pyspark import TaskContext
+
+from almanac.book import fold, places
+from almanac.book.stretch import Log, Partition, Stretch
+
+
+class Done(NamedTuple):
+    """What became of a share."""
+
+    file: str
+    records: int
+    undecided: int  # see `fold.Fold`
+    halts: dict[Partition, int]  # partitions with a record of the future, and where
+
+
+class Work:
+    """Of a batch: who reads it, and the folder for what is made of it."""
+
+    def __init__(self, log: Log, folder: str) -> None:
+        self._log, self._folder = log, folder
+
+    def __call__(self, share: Sequence[Stretch]) -> Done:
+        """Does one task's share."""
+        context = TaskContext.get()
+        name = "0" if context is None else f"{context.partitionId()}-{context.attemptNumber()}"
+        done = Done(f"{self._folder}/{name}.parquet", 0, 0, {})  # what an earlier attempt left there is nobody's
+        system, path = places.at(done.file)
+        with (
+            closing(self._log),
+            system.open_output_stream(path) as stream,
+            # Written once, read a moment later: nothing is gained by looking for what repeats itself.
+            pq.ParquetWriter(stream, fold.NEWS, compression="lz4", use_dictionary=["topic", "target"]) as writer,
+        ):
+            for stretch in share:
+                folding = fold.Fold(stretch)
+                for records in self._log.read(stretch):
+                    if not folding.take(records):
+                        break
+                for rows in folding.news():
+                    writer.write_batch(rows)
+                done = done._replace(
+                    records=done.records + folding.records, undecided=done.undecided + folding.undecided
+                )
+                if folding.halt is not None:
+                    done.halts[stretch.topic, stretch.partition] = folding.halt
+        return done
+
+
+def shares(stretches: Sequence[Stretch], tasks: int) -> list[list[Stretch]]:
+    """The stretches, dealt out to at most so many tasks: the longest first, each to whom has least."""
+    found: list[list[Stretch]] = [[] for _ in range(min(tasks, len(stretches)))]
+    lengths = [0] * len(found)
+    for stretch in sorted(stretches, key=_length, reverse=True):
+        least = lengths.index(min(lengths))
+        found[least].append(stretch)
+        lengths[least] += _length(stretch)
+    return found
+
+
+def _length(stretch: Stretch) -> int:
+    return stretch.end - max(0, stretch.start)
