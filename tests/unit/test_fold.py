@@ -17,7 +17,7 @@ from logs import TOPIC, TOPIC_ID, record, schedule
 from almanac import formats, words
 from almanac.book import fold, worker
 from almanac.book.stretch import Stretch
-from almanac.record import Record
+from almanac.record import Headers, Record
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 FILES = ("etf1", "karafka", "sky-avro", "sky-json")
@@ -93,7 +93,6 @@ def agree(rows: list[Any], meant: words.Said, record: Record) -> None:
             assert headers == original.headers, record
         case words.Kill(version, ours):
             assert (word["kill"], word["last_kind"] in "TX") == (version, ours), record
-            assert (word["heard"] is not None) == (word["last_kind"] == "T"), record
         case words.Disposal(of):
             assert word["last_kind"] == "D", record
             assert [row["slot"] for row in rows if row is not word] == ([of] if of < record.offset else []), record
@@ -143,21 +142,24 @@ def test_the_fold_equals_the_statement_of_the_rules(seed: int, chunk: int) -> No
     assert {(0, row["slot"]) for row in rows if row["slot"] != fold.WORD} == truth.garbage
 
 
-def test_what_is_heard_of_a_key_of_which_something_fired() -> None:
-    fired = words.acknowledgement(1, TOPIC_ID)
-    rows = folded([
-        record(1, b"a", b"v", schedule()), record(2, b"b", b"v", schedule()), record(3, b"a", None, fired),
-        record(4, b"c", None, [*fired, (words.REASON, b"forbidden")]), record(5, b"a", b"w", schedule(5)),
+def test_what_fired() -> None:
+    def fired(version: int, *more: tuple[str, bytes]) -> Headers:
+        return [*words.acknowledgement(version, TOPIC_ID), *more]
+
+    folding = fold.Fold(Stretch(TOPIC, 0, 0, 99, fold.NONE, TOPIC_ID, "etf1"))
+    folding.take([
+        record(1, b"a", b"v", schedule()), record(2, b"b", b"v", schedule()), record(3, b"a", None, fired(1)),
+        record(4, b"c", None, fired(0, (words.REASON, b"forbidden"))), record(5, b"a", b"w", schedule(5)),
+        record(6, b"other", None, fired(2)),  # of this id there was no such version
+        record(7, b"a", None, words.repeat(1, None, TOPIC_ID)), record(8, b"a", None, []),
     ])  # fmt: skip
-    heard = {row["key"]: row["heard"] for row in rows}
-    due = logs.DUE * 1000
-    assert heard[b"b"] is None
-    assert heard[b"a"] == [
-        {"version": 1, "acks": None, "offset": 1, "at": due, "text": "target"},
-        {"version": None, "acks": 1, "offset": 3, "at": logs.SINCE + 3, "text": None},
-        {"version": 5, "acks": None, "offset": 5, "at": 5_000, "text": "target"},
+    assert list(folding.news())
+    names = ("id", "version", "offset", "fired_at", "reason", "due", "target")
+    assert [tuple(row[name] for name in names) for row in folding.gone.to_pylist()] == [
+        (b"a", 1, 3, logs.SINCE + 3, None, logs.DUE * 1000, "target"),
+        (b"c", 0, 4, logs.SINCE + 4, "forbidden", None, None),
+        (b"other", 2, 6, logs.SINCE + 6, None, None, None),
     ]
-    assert [each["text"] for each in heard[b"c"]] == ["forbidden"]
 
 
 def test_a_repeat_of_what_the_book_has_read_past_is_the_last_record_and_no_word() -> None:

@@ -20,8 +20,10 @@ from almanac.book.stretch import BEGINNING, Log, Offsets, Partition, Stretch
 # `fold.NEWS` as Spark has it.
 _NEWS = f"""topic STRING, partition INT, key BINARY, slot BIGINT, version BIGINT, kill BIGINT, due BIGINT,
     timestamp BIGINT, value BINARY, headers {sql.HEADERS}, target STRING, reason STRING,
-    last_offset BIGINT, last_kind STRING, last_version BIGINT,
-    heard ARRAY<STRUCT<version: BIGINT, acks: BIGINT, offset: BIGINT, at: BIGINT, text: STRING>>"""
+    last_offset BIGINT, last_kind STRING, last_version BIGINT"""
+# `fold.GONE` as Spark has it.
+_GONE = """topic STRING, partition INT, id BINARY, version BIGINT, offset BIGINT, fired_at BIGINT, reason STRING,
+    due BIGINT, target STRING"""
 
 # The rows that a batch's offsets become.
 _OFFSETS = [
@@ -80,6 +82,7 @@ class Batch:
 
     cut: Cut
     news: DataFrame  # `fold`'s rows and those of the offsets, with `whole` and what `state.fresh` says of them
+    gone: DataFrame | None  # `fold`'s rows of what fired, if anything did
     records: int
     undecided: int  # keys of which the batch alone does not say what becomes of them
 
@@ -95,7 +98,9 @@ def folded(spark: SparkSession, log: Log, cut: Cut, folder: str) -> Iterator[Bat
         work = worker.Work(log, place)
         done = spark.sparkContext.parallelize(shares, len(shares)).map(work).collect() if shares else []
         cut = cut.halting({where: offset for each in done for where, offset in each.halts.items()})
-        news = _read(spark, [each.file for each in done]).selectExpr(
+        files = [each.file for each in done]
+        found = _read(spark, files, _NEWS) if files else spark.createDataFrame(fold.NEWS.empty_table(), _NEWS)
+        news = found.selectExpr(
             "*",
             "CAST(NULL AS STRING) AS topic_id",
             f"{str(cut.whole).lower()} AND {sql.by_partition(cut.halted, -1)} < 0 AS whole",
@@ -106,15 +111,17 @@ def folded(spark: SparkSession, log: Log, cut: Cut, folder: str) -> Iterator[Bat
             *(f"n.{name}" for name in news.columns if name not in fresh),
             *(f"{sql} AS {name}" for name, sql in fresh.items()),
         )
-        yield Batch(cut, news, sum(each.records for each in done), sum(each.undecided for each in done))
+        gone = [each.gone for each in done if each.gone]
+        yield Batch(
+            cut=cut, news=news, gone=_read(spark, gone, _GONE) if gone else None,
+            records=sum(each.records for each in done), undecided=sum(each.undecided for each in done),
+        )  # fmt: skip
     finally:
         places.discard(place)  # else it goes with the checkpoint
 
 
-def _read(spark: SparkSession, files: list[str]) -> DataFrame:
-    if not files:
-        return spark.createDataFrame(fold.NEWS.empty_table(), _NEWS)
-    reader = spark.read.schema(_NEWS).option("ignoreMissingFiles", "false").option("ignoreCorruptFiles", "false")
+def _read(spark: SparkSession, files: list[str], schema: str) -> DataFrame:
+    reader = spark.read.schema(schema).option("ignoreMissingFiles", "false").option("ignoreCorruptFiles", "false")
     return reader.parquet(*(re.sub(r"([\\{}\[\]*?])", r"\\\1", file) for file in files))  # not patterns
 
 

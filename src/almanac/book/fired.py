@@ -125,12 +125,14 @@ class Fired:
     def take(self, folded: batch.Batch, book: table.Book) -> int:
         """Adds what the batch says was fired, in one commit; says how many. To be called before the book takes it."""
         cut = folded.cut
+        if folded.gone is None:
+            return 0  # the marks stay: there is nothing to be taken twice
         for attempt in range(1, table.ATTEMPTS + 1):
             marks = self.marks()
-            gone = self._gone(folded.news, marks.of(cut.topic_ids), cut.ends)
+            gone = self._gone(folded.gone, marks.of(cut.topic_ids), cut.ends)
             seen = _Seen.of(gone)
             if not seen.total:
-                return 0  # the marks stay: there is nothing to be taken twice
+                return 0
             told = (self._looked_up(gone, seen, book) if seen.unknown else gone).selectExpr(
                 "id", "topic", "partition", "version", "target", "due", "fired_at", "fired_at - due AS lateness",
                 f"coalesce(reason, '{search.FIRED}') AS outcome", "CAST(NULL AS STRING) AS marks",
@@ -141,20 +143,11 @@ class Fired:
             log.info("another writer was faster on what fired, attempt %d", attempt)
         raise RuntimeError(f"what fired could not be written: others were faster {table.ATTEMPTS} times")
 
-    def _gone(self, news: DataFrame, marks: stretch.Offsets, ends: stretch.Offsets) -> DataFrame:
-        """The tombstones that are not here yet, with due time and target where the batch has the word as well."""
+    def _gone(self, told: DataFrame, marks: stretch.Offsets, ends: stretch.Offsets) -> DataFrame:
+        """The tombstones that are not here yet."""
         # By the day: a number that is new each time makes Spark compile the whole question again.
         oldest = (int(time.time() * 1000) // DAY - self._days) * DAY if self._days >= 0 else 0
-        each = news.where("heard IS NOT NULL").selectExpr(
-            "topic", "partition", "key AS id", "heard", "inline(heard) AS (_, version, offset, fired_at, reason)"
-        )
-        each = each.where(f"version IS NOT NULL AND {_between(marks, ends)} AND fired_at >= {oldest}")
-        # A repeat says the same as its original: one of them is enough.
-        word = "get(heard, CAST(array_position(heard.version, version) - 1 AS INT))"
-        return each.selectExpr(
-            "topic", "partition", "id", "version", "fired_at", "reason",
-            f"{word}.at AS due", f"{word}.text AS target",
-        )  # fmt: skip
+        return told.where(f"{_between(marks, ends)} AND fired_at >= {oldest}").drop("offset")
 
     def _looked_up(self, gone: DataFrame, seen: "_Seen", book: table.Book) -> DataFrame:
         """With due time and target from the book's rows too."""

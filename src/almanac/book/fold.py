@@ -4,7 +4,7 @@
       v  words.read   what each of them says (S R C T X D G, see `almanac.words`)
       v  Fold         one row per key: the highest version, the highest kill, the last record;
                       one row per garbage record (rule 5)
-    news      Parquet, of which Spark makes the book's rows
+    news      Parquet, of which Spark makes the book's rows; and `gone`: what fired
 
 All records of a key are in one partition, so partitions are folded one by one, each in a task of its own, and nothing
 is shuffled. Python reads a record and appends it to columns; all else is Arrow's. Payloads wait in a file: what a
@@ -31,18 +31,18 @@ CHUNK_RECORDS = 10_000
 CHUNK_BYTES = 8 << 20  # of payloads: they may be large
 
 HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
-# A word or a tombstone of a key of which something fired: `version` or `acks`, the other one is null.
-HEARD = pa.list_(pa.struct([
-    ("version", pa.int64()), ("acks", pa.int64()), ("offset", pa.int64()),
-    ("at", pa.int64()),  # when it is due, or when it fired
-    ("text", pa.string()),  # the target, or why it is in the dead letters
-]))  # fmt: skip
-
 NEWS = pa.schema([
     ("topic", pa.string()), ("partition", pa.int32()), ("key", pa.binary()), ("slot", pa.int64()),
     ("version", pa.int64()), ("kill", pa.int64()), ("due", pa.int64()), ("timestamp", pa.int64()),
     ("value", pa.binary()), ("headers", HEADERS), ("target", pa.string()), ("reason", pa.string()),
-    ("last_offset", pa.int64()), ("last_kind", pa.string()), ("last_version", pa.int64()), ("heard", HEARD),
+    ("last_offset", pa.int64()), ("last_kind", pa.string()), ("last_version", pa.int64()),
+])  # fmt: skip
+
+# What fired: our tombstones, each with what the stretch itself has of the word that it acknowledges.
+GONE = pa.schema([
+    ("topic", pa.string()), ("partition", pa.int32()), ("id", pa.binary()), ("version", pa.int64()),
+    ("offset", pa.int64()), ("fired_at", pa.int64()), ("reason", pa.string()),
+    ("due", pa.int64()), ("target", pa.string()),
 ])  # fmt: skip
 
 _PAYLOAD = pa.schema([NEWS.field(name) for name in ("due", "timestamp", "value", "headers", "target", "reason")])
@@ -56,6 +56,7 @@ class Fold:
         self._form = formats.named(stretch.form)
         self.records = 0
         self.undecided = 0  # keys without a word or a kill of this stretch: the book's row may say more (with `news`)
+        self.gone = GONE.empty_table()  # with `news`
         self.halt: int | None = None  # where a record of the future is: the stretch ends there
         self._events: list[pa.RecordBatch] = []
         self._event = _Events()
@@ -124,6 +125,7 @@ class Fold:
     def _news(self) -> Iterator[pa.RecordBatch]:
         events = pa.Table.from_batches(self._events, _Events.SCHEMA)
         self._events.clear()
+        self.gone = self._fired(events)
         keys = _by_key(events, self._repeats)
         newest = pc.max_element_wise(keys["version"], keys["kill"])
         self.undecided = pc.sum(pc.less(newest, max(0, self._stretch.start))).as_py() or 0
@@ -134,7 +136,9 @@ class Fold:
             rest = words_.slice(done)
             count = pc.sum(pc.less(rest["row"], first + chunk.num_rows)).as_py() or 0
             some = rest.slice(0, count)
-            if count:
+            if count == chunk.num_rows:
+                yield self._rows(some, chunk)
+            elif count:
                 yield self._rows(some, chunk.take(pc.subtract(some["row"], first).combine_chunks()))
             done += count
             garbage = chunk.filter(pc.is_valid(chunk["reason"]))
@@ -149,8 +153,22 @@ class Fold:
         if self._disposed:
             yield self._disposals()
 
+    def _fired(self, events: pa.Table) -> pa.Table:
+        told = events.filter(pc.equal(events["kind"], "T"))
+        count = told.num_rows
+        said = events.filter(pc.greater_equal(events["version"], 0))
+        # A repeat says the same as its original: one of them is enough.
+        word = said.take(pc.index_in(told["kill"], value_set=said["version"]))
+        same = pc.fill_null(pc.equal(word["key"], told["key"]), False)
+        return pa.table([
+            pa.repeat(self._stretch.topic, count), pa.repeat(pa.scalar(self._stretch.partition, pa.int32()), count),
+            told["key"], told["kill"], told["offset"], told["at"], told["text"],
+            pc.if_else(same, word["at"], pa.scalar(None, pa.int64())),
+            pc.if_else(same, word["text"], pa.scalar(None, pa.string())),
+        ], schema=GONE)  # fmt: skip
+
     def _rows(self, keys: pa.Table, payload: pa.RecordBatch | None) -> pa.RecordBatch:
-        columns = {name: keys[name] for name in ("key", "version", "kill", "heard")}
+        columns = {name: keys[name] for name in ("key", "version", "kill")}
         columns |= {f"last_{name}": keys[f"last_{name}"] for name in ("offset", "kind", "version")}
         if payload is not None:
             columns |= {name: payload[name] for name in _PAYLOAD.names}
@@ -183,7 +201,7 @@ class Fold:
                 column = pa.array(column, field.type)
             elif isinstance(column, pa.ChunkedArray):
                 column = column.combine_chunks()
-            arrays.append(column.cast(field.type))
+            arrays.append(column if column.type == field.type else column.cast(field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=NEWS)
 
 
@@ -280,16 +298,14 @@ class _Kept:
 
 
 def _by_key(events: pa.Table, repeats: bool) -> pa.Table:
-    """One row per key: key, version and kill (rule 3), the winner's `row` of payloads, last_*, heard."""
+    """One row per key: key, version and kill (rule 3), the winner's `row` of payloads and last_*."""
     events = events.append_column("index", _count(events.num_rows)).combine_chunks()
     # Of two records with one version (a schedule and its repeat) the first counts: it is the original. Without repeats
     # the last word is the highest.
     ranked = events.sort_by([("version", "ascending"), ("offset", "descending")]) if repeats else events
     rank = pc.if_else(ranked["word"], _count(events.num_rows), NONE)
-    ranked = ranked.append_column("rank", rank).append_column("acked", pc.equal(ranked["kind"], "T"))
-    grouped = ranked.group_by("key", use_threads=False).aggregate(
-        [("rank", "max"), ("kill", "max"), ("index", "max"), ("acked", "any")]
-    )
+    ranked = ranked.append_column("rank", rank)
+    grouped = ranked.group_by("key", use_threads=False).aggregate([("rank", "max"), ("kill", "max"), ("index", "max")])
     winner = pc.if_else(pc.less(grouped["rank_max"], 0), pa.scalar(None, pa.int64()), grouped["rank_max"])
     last = events.take(grouped["index_max"])
     return pa.table({
@@ -297,29 +313,8 @@ def _by_key(events: pa.Table, repeats: bool) -> pa.Table:
         "version": pc.fill_null(pc.take(ranked["version"], winner), NONE),
         "row": pc.fill_null(pc.take(ranked["row"], winner), NONE),
         "last_offset": last["offset"], "last_kind": last["kind"], "last_version": last["version"],
-        "heard": _heard(events, grouped),
     })  # fmt: skip
-
-
-def _heard(events: pa.Table, grouped: pa.Table) -> pa.ChunkedArray:
-    """What `fired` wants to know of the keys of which something fired: null for the others."""
-    acked = grouped.filter(grouped["acked_any"])["key"]
-    if not len(acked):
-        return pa.chunked_array([pa.nulls(grouped.num_rows, HEARD)])
-    speaks = pc.is_in(events["kind"], value_set=pa.array(["S", "R", "T"]))
-    told = events.filter(pc.and_(speaks, pc.is_in(events["key"], value_set=acked.combine_chunks())))
-    word, none = pc.greater_equal(told["version"], 0), pa.scalar(None, pa.int64())
-    told = pa.table({
-        "key": told["key"], "version": pc.if_else(word, told["version"], none),
-        "acks": pc.if_else(word, none, told["kill"]), "offset": told["offset"], "at": told["at"], "text": told["text"],
-    })  # fmt: skip
-    names = [field.name for field in HEARD.value_type]
-    lists = told.group_by("key", use_threads=False).aggregate([(name, "list") for name in names])
-    first = lists["offset_list"].combine_chunks()
-    flat = [lists[f"{name}_list"].combine_chunks().flatten() for name in names]
-    heard = pa.ListArray.from_arrays(first.offsets, pa.StructArray.from_arrays(flat, fields=list(HEARD.value_type)))
-    return heard.take(pc.index_in(grouped["key"], value_set=lists["key"].combine_chunks()))
 
 
 def _count(rows: int) -> pa.Array:
-    return pa.array(range(rows), pa.int64())
+    return pc.subtract(pc.cumulative_sum(pa.repeat(1, rows)), 1)

@@ -4,9 +4,9 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from almanac import errors
+from almanac import errors, kafka, tail
 from almanac.record import Record
 
 Partition = tuple[str, int]
@@ -14,7 +14,8 @@ Offsets = Mapping[Partition, int]
 
 BEGINNING = OFFSET_BEGINNING  # where a stretch starts that begins with the log itself
 
-RECORDS = 5_000  # of one look
+RECORDS = 2_000  # of one look
+_MEMORY = {"queued.max.messages.kbytes": 8_192, "queued.min.messages": 10_000, "fetch.queue.backoff.ms": 5}
 PATIENCE = 30.0  # seconds in which Kafka says something
 
 
@@ -49,29 +50,19 @@ class KafkaLog:
 
     def read(self, stretch: Stretch) -> Iterator[list[Record]]:
         """See Log."""
-        from almanac import tail  # in the task: what it loads is not for the driver alone
-
         if self._consumer is None:  # never before a fork
-            self._consumer = Consumer({**self._config, "group.id": f"{self._config['group.id']}-book"})
+            self._consumer = Consumer({**self._config, **_MEMORY, "group.id": f"{self._config['group.id']}-book"})
         consumer, end = self._consumer, stretch.end
         consumer.assign([TopicPartition(stretch.topic, stretch.partition, stretch.start)])
         heard = time.monotonic()
         while True:
             found = consumer.consume(RECORDS, 0.2)
-            records, done = [], False
-            for message in found:
-                offset = message.offset()
-                error = message.error()
-                if error is not None:
-                    # A transaction's marker may be the last thing before the end: then the end is told instead.
-                    done = done or (error.code() == KafkaError._PARTITION_EOF and (offset or 0) >= end)
-                    tail.said(message)  # raises if the log no longer reaches back to the start
-                elif offset is not None and offset < end:
-                    records.append(tail.said(message))
-                done = done or (offset is not None and offset + 1 >= end)
-            if records:
-                yield records  # type: ignore[misc]  # no ends among them
-            if done:
+            records = [record for message in found if (record := _record(message, stretch)) is not None]
+            while records and records[-1].offset >= end:
+                records.pop()
+            yield records
+            # A transaction's marker may be the last thing before the end: then the end is told instead.
+            if found and (found[-1].offset() or 0) + (not kafka.is_end(found[-1])) >= end:
                 return
             if found:
                 heard = time.monotonic()
@@ -83,3 +74,22 @@ class KafkaLog:
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
+
+
+def _record(message: Any, stretch: Stretch) -> Record | None:
+    """As `tail.said`, of which place is known: it is done for every record there is."""
+    if message.error() is not None:
+        said = tail.said(message)  # raises if the log no longer reaches back to the start
+        return said if isinstance(said, Record) else None
+    try:
+        headers: Any = message.headers() or []
+    except Exception:  # rule 5: a header's name that is not UTF-8 makes the client raise
+        headers = [("\ufffd", None)]
+    fields = (
+        stretch.topic, stretch.partition, message.offset(), message.timestamp()[1], message.key(), message.value(),
+        headers,
+    )  # fmt: skip
+    return _new(Record, fields)
+
+
+_new = tuple.__new__  # what a named tuple does on top of it would be felt

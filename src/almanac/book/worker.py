@@ -1,9 +1,11 @@
 """What a task does with its stretches of the log: read, fold, write as Parquet. Runs in Spark's Python processes."""
 
-from collections.abc import Sequence
-from contextlib import closing
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import NamedTuple
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import TaskContext
 
@@ -15,6 +17,7 @@ class Done(NamedTuple):
     """What became of a share."""
 
     file: str
+    gone: str  # the file of what fired, if anything did
     records: int
     undecided: int  # see `fold.Fold`
     halts: dict[Partition, int]  # partitions with a record of the future, and where
@@ -30,9 +33,11 @@ class Work:
         """Does one task's share."""
         context = TaskContext.get()
         name = "0" if context is None else f"{context.partitionId()}-{context.attemptNumber()}"
-        done = Done(f"{self._folder}/{name}.parquet", 0, 0, {})  # what an earlier attempt left there is nobody's
+        done = Done(f"{self._folder}/{name}.parquet", "", 0, 0, {})  # what an earlier attempt left is nobody's
+        gone = []
         system, path = places.at(done.file)
         with (
+            _no_collections(),
             closing(self._log),
             system.open_output_stream(path) as stream,
             # Written once, read a moment later: nothing is gained by looking for what repeats itself.
@@ -48,9 +53,24 @@ class Work:
                 done = done._replace(
                     records=done.records + folding.records, undecided=done.undecided + folding.undecided
                 )
+                gone.append(folding.gone)
                 if folding.halt is not None:
                     done.halts[stretch.topic, stretch.partition] = folding.halt
+        if any(each.num_rows for each in gone):
+            done = done._replace(gone=f"{self._folder}/{name}-gone.parquet")
+            system, path = places.at(done.gone)
+            pq.write_table(pa.concat_tables(gone), path, filesystem=system, compression="lz4")
         return done
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Records hold no cycles, and each collection would walk through thousands of them."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def shares(stretches: Sequence[Stretch], tasks: int) -> list[list[Stretch]]:

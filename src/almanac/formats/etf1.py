@@ -11,6 +11,7 @@ SINCE = "scheduler-timestamp"
 REQUEST = "scheduler-request"  # set by the bridge: the timer request that this was; such a one is never outdated
 TOLERANCE = 2_000  # ms that a producer's clock may be ahead of the due time it meant
 FOREVER = 1 << 63  # ms
+_WHERE = f"header {TOPIC}"
 
 
 class Etf1:
@@ -30,7 +31,7 @@ class Etf1:
         name = named.get(TOPIC)
         if name is None:
             raise formats.Invalid(f"header {TOPIC} is missing; it names the topic to deliver to")
-        target = formats.target(name, f"header {TOPIC}")
+        target = formats.target(name, _WHERE)
         out = [*headers, _since(record.timestamp // 1000), ("scheduler-key", record.key), _origin(record.topic)]
         grace = FOREVER if REQUEST in named else self._grace
         return formats.Schedule(due, target, named.get(KEY), -1, record.value, out, grace)

@@ -1,6 +1,7 @@
 """`karafka`: the payload is the value; time, target and the record's own kind stand in the headers."""
 
 import binascii
+from functools import lru_cache
 
 from almanac import formats
 from almanac.record import Headers, Record, first
@@ -13,6 +14,9 @@ KNOWN = (1, 0, 0)  # the newest schema that is understood here
 UNDERSTOOD = f"this version of Almanac understands up to {'.'.join(map(str, KNOWN))}: upgrade it"
 
 
+_WHEN, _WHERE = f"header {EPOCH}", f"header {TOPIC}"
+
+
 class Karafka:
     """A null payload is allowed: what a record is, its `schedule_source_type` says."""
 
@@ -22,13 +26,13 @@ class Karafka:
         """See formats.Format."""
         formats.check_id(record)
         named = first(record.headers)
-        _check_version(named)
+        _check_version(named.get(VERSION), KNOWN)
         if named.get(TYPE) != b"schedule":
             raise formats.Invalid(f"header {TYPE} of a record with a payload is not schedule: {_text(named, TYPE)}")
-        due = formats.due_ms(1000 * formats.number(named, EPOCH), f"header {EPOCH}")
+        due = formats.due_ms(1000 * formats.number(named, EPOCH), _WHEN)
         if TOPIC not in named:
             raise formats.Invalid(f"header {TOPIC} is missing; it names the topic to deliver to")
-        target = formats.target(named[TOPIC], f"header {TOPIC}")
+        target = formats.target(named[TOPIC], _WHERE)
         partition, by = -1, named.get(PARTITION_KEY)
         if named.get(PARTITION) is not None:
             partition = formats.number(named, PARTITION)
@@ -65,12 +69,13 @@ class Karafka:
         return [(VERSION, b"1.0.0"), (TYPE, b"cancel")]
 
 
-def _check_version(named: dict[str, bytes | None]) -> None:
-    text = (named.get(VERSION) or b"").decode("ascii", "replace")
+@lru_cache(maxsize=64)  # of those that pass
+def _check_version(version: bytes | None, known: tuple[int, ...]) -> None:
+    text = (version or b"").decode("ascii", "replace")
     parts = text.split(".")
-    if len(parts) != len(KNOWN) or not all(part.isdigit() and len(part) < 10 for part in parts):
-        raise formats.Invalid(f"header {VERSION} is not a version like 1.0.0: {_text(named, VERSION)}")
-    if tuple(map(int, parts)) > KNOWN:
+    if len(parts) != len(known) or not all(part.isdigit() and len(part) < 10 for part in parts):
+        raise formats.Invalid(f"header {VERSION} is not a version like 1.0.0: {formats.shown(version)}")
+    if tuple(map(int, parts)) > known:
         raise formats.Incompatible(f"header {VERSION} is {text}; {UNDERSTOOD}")
 
 
