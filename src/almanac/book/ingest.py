@@ -244,7 +244,7 @@ class Ingest:
 
     def _merge(self, records: DataFrame, batch: int) -> None:
         spark = records.sparkSession
-        spark.sparkContext.setJobGroup("almanac book", f"almanac book, batch {batch}: fold and MERGE")
+        spark.sparkContext.setJobGroup("almanac book", f"almanac book, batch {batch}")
         since = int(time.time() * 1000)
         ends = {**self._ends(batch), **self._halted}
         # Spark cuts a batch short of the log's end only where it would hold more than allowed.

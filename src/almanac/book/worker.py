@@ -41,7 +41,7 @@ class Work:
             closing(self._log),
             system.open_output_stream(path) as stream,
             # Written once, read a moment later: nothing is gained by looking for what repeats itself.
-            pq.ParquetWriter(stream, fold.NEWS, compression="lz4", use_dictionary=["topic", "target"]) as writer,
+            pq.ParquetWriter(stream, fold.NEWS, use_dictionary=["topic", "target"]) as writer,
         ):
             for stretch in share:
                 folding = fold.Fold(stretch)
@@ -59,7 +59,7 @@ class Work:
         if any(each.num_rows for each in gone):
             done = done._replace(gone=f"{self._folder}/{name}-gone.parquet")
             system, path = places.at(done.gone)
-            pq.write_table(pa.concat_tables(gone), path, filesystem=system, compression="lz4")
+            pq.write_table(pa.concat_tables(gone), path, filesystem=system)
         return done
 
 
