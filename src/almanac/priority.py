@@ -1,7 +1,8 @@
 """Who gets the processor first on one machine: wheels and Kafka, then the book.
 
-Merges and pages are work of many seconds that nobody waits for. In local mode they run in threads of one JVM; the
-wheels are processes of their own. So the JVM's threads step back, once the wheels have been started (these inherit).
+Merges and pages are work of many seconds that nobody waits for. In local mode they run in threads of one JVM, and in
+processes that fold a batch and follow it; the wheels are processes of their own. So the JVM's threads step back, once
+the wheels have been started (these inherit).
 
     idle        they run while nothing else wants to: a wheel that wakes up never waits for one of them
     background  they get a small share in any case (nice 15), and a wheel may wait for some milliseconds, at each of the
@@ -55,6 +56,18 @@ def step_forward() -> None:
         log.warning("this wheel runs with the book's priority until the scheduler is restarted")
 
 
+def follow() -> None:
+    """For a process that does the book's work: it stands where the JVM stands that it works for."""
+    if sys.platform != "linux":
+        return
+    with suppress(psutil.Error, OSError):
+        for each in psutil.Process().parents():
+            if each.name() == "java":
+                os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, each.pid))
+                os.sched_setscheduler(0, os.sched_getscheduler(each.pid), os.sched_param(0))
+                return
+
+
 @functools.cache
 def can_return() -> bool:
     """Whether a thread of this process that steps back as far as idle may step forward again: one tries."""
@@ -79,8 +92,16 @@ def _threads_of_spark() -> Iterator[int]:
     for child in psutil.Process().children():
         with suppress(psutil.Error, OSError):
             if "org.apache.spark.deploy.SparkSubmit" in child.cmdline():
-                for thread in Path(f"/proc/{child.pid}/task").iterdir():
-                    yield int(thread.name)
+                yield from _threads(child.pid)
+                for each in child.children(recursive=True):  # who folds a batch has stepped back with it: `follow`
+                    if not each.children() and os.getpriority(os.PRIO_PROCESS, each.pid) >= BACKGROUND:
+                        yield from _threads(each.pid)
+
+
+def _threads(process: int) -> Iterator[int]:
+    with suppress(OSError):  # it may have ended
+        for thread in Path(f"/proc/{process}/task").iterdir():
+            yield int(thread.name)
 
 
 class Pace:

@@ -45,6 +45,16 @@ GONE = pa.schema([
     ("due", pa.int64()), ("target", pa.string()),
 ])  # fmt: skip
 
+_KINDS = pa.array("SRCTXGD")
+_S, _R, _C, _T, _X, _G, _D = range(len(_KINDS))
+
+# Of each record: `number` is the version that it says or kills, `row` the number of its payload.
+_EVENTS = pa.schema([
+    ("key", pa.binary()), ("offset", pa.int64()), ("kind", pa.int8()), ("number", pa.int64()), ("row", pa.int32()),
+])  # fmt: skip
+_TOMBS = pa.schema([
+    ("key", pa.binary()), ("acks", pa.int64()), ("offset", pa.int64()), ("at", pa.int64()), ("reason", pa.string()),
+])  # fmt: skip
 _PAYLOAD = pa.schema([NEWS.field(name) for name in ("due", "timestamp", "value", "headers", "target", "reason")])
 
 
@@ -58,9 +68,9 @@ class Fold:
         self.undecided = 0  # keys without a word or a kill of this stretch: the book's row may say more (with `news`)
         self.gone = GONE.empty_table()  # with `news`
         self.halt: int | None = None  # where a record of the future is: the stretch ends there
-        self._events: list[pa.RecordBatch] = []
-        self._event = _Events()
-        self._payload = _Payloads()
+        self._events = _Columns(_EVENTS)
+        self._tombs = _Columns(_TOMBS)
+        self._payloads = _Payloads()
         self._kept = _Kept()
         self._repeats = False
         self._disposed: dict[tuple[bytes | None, int], int] = {}  # garbage of before the stretch -> by which offset
@@ -69,33 +79,32 @@ class Fold:
     def take(self, records: Iterable[Record]) -> bool:
         """Reads them; False: no more of them, the partition halts."""
         stretch, form, topic_id = self._stretch, self._form, self._stretch.topic_id
-        event, payload = self._event, self._payload
+        event, payload = self._events.add, self._payloads
         for record in records:
             said = words.read(record, form, topic_id)
             offset, key = record.offset, record.key or b""
             if isinstance(said, words.Word):
                 version, original, planned, ours = said
-                if ours:
-                    # A repeat of what the book has read past says nothing new, but that it is the last record.
-                    word = version >= stretch.complete
-                    self._repeats |= word
-                    event.add((key, offset, "R", version, NONE, planned.due, planned.target, payload.row, word))
-                else:
-                    event.add((key, offset, "S", version, NONE, planned.due, planned.target, payload.row, True))
-                payload.add(original, planned.due, planned.target, None)
+                if not ours:
+                    event((key, offset, _S, version, payload.add(original, planned.due, planned.target, None)))
+                elif version >= stretch.complete:
+                    self._repeats = True
+                    event((key, offset, _R, version, payload.add(original, planned.due, planned.target, None)))
+                else:  # what the book has read past: it says nothing new, but that it is the last record
+                    event((key, offset, _R, version, NONE))
             elif isinstance(said, words.Kill):
                 if not said.ours:
-                    event.add((key, offset, "C", NONE, said.version, NONE, None, NONE, False))
+                    event((key, offset, _C, said.version, NONE))
                 elif words.acknowledges(record):
-                    reason = words.reason(record)
-                    event.add((key, offset, "T", NONE, said.version, record.timestamp, reason, NONE, False))
+                    event((key, offset, _T, said.version, NONE))
+                    self._tombs.add((key, said.version, offset, record.timestamp, words.reason(record)))
                 else:
-                    event.add((key, offset, "X", NONE, said.version, NONE, None, NONE, False))
+                    event((key, offset, _X, said.version, NONE))
             elif isinstance(said, words.Garbage):
-                event.add((key, offset, "G", NONE, NONE, NONE, None, NONE, False))
+                event((key, offset, _G, NONE, NONE))
                 payload.add(record, None, None, said.reason)
             elif isinstance(said, words.Disposal):
-                event.add((key, offset, "D", NONE, NONE, NONE, None, NONE, False))
+                event((key, offset, _D, NONE, NONE))
                 if said.of < stretch.start:
                     self._disposed[record.key, said.of] = offset
                 else:
@@ -104,18 +113,18 @@ class Fold:
                 self.halt = offset
                 return False
             self.records += 1
-            if payload.full or event.full:
+            if payload.full or self._events.full:
                 self._flush()
         return True
 
     def _flush(self) -> None:
-        if self._event.rows:
-            self._events.append(self._event.batch())
-        if self._payload.rows:
-            self._kept.add(self._payload.batch())
+        self._events.flush()
+        self._tombs.flush()
+        if self._payloads.rows:
+            self._kept.add(self._payloads.batch())
 
     def news(self) -> Iterator[pa.RecordBatch]:
-        """The rows, as NEWS has them."""
+        """The rows, as NEWS has them. After the last of them `gone` and `undecided` are known."""
         self._flush()
         try:
             yield from self._news()
@@ -123,49 +132,45 @@ class Fold:
             self._kept.close()
 
     def _news(self) -> Iterator[pa.RecordBatch]:
-        events = pa.Table.from_batches(self._events, _Events.SCHEMA)
-        self._events.clear()
-        self.gone = self._fired(events)
-        keys = _by_key(events, self._repeats)
+        events = self._events.table()
+        keys, fired = _by_key(events, self._repeats), _words_of(self._tombs.table(), events)
+        del events
         newest = pc.max_element_wise(keys["version"], keys["kill"])
         self.undecided = pc.sum(pc.less(newest, max(0, self._stretch.start))).as_py() or 0
         live = pc.greater(keys["version"], keys["kill"])
-        words_ = keys.filter(live).sort_by("row")
-        done = 0
+        pending, told = _Sorted(keys.filter(live)), _Sorted(fired)
+        gone = [self._fired(told.before(0), None)]
         for first, chunk in self._kept.chunks():
-            rest = words_.slice(done)
-            count = pc.sum(pc.less(rest["row"], first + chunk.num_rows)).as_py() or 0
-            some = rest.slice(0, count)
-            if count == chunk.num_rows:
+            end = first + chunk.num_rows
+            if (some := pending.before(end)).num_rows == chunk.num_rows:
                 yield self._rows(some, chunk)
-            elif count:
-                yield self._rows(some, chunk.take(pc.subtract(some["row"], first).combine_chunks()))
-            done += count
+            elif some.num_rows:
+                yield self._rows(some, chunk.take(_within(some, first)))
+            if (some := told.before(end)).num_rows:
+                gone.append(self._fired(some, chunk.select(["due", "target"]).take(_within(some, first))))
             garbage = chunk.filter(pc.is_valid(chunk["reason"]))
             if self._over:
                 over = pa.array(self._over, pa.int64())
                 garbage = garbage.filter(pc.invert(pc.is_in(garbage["offset"], value_set=over)))
             if garbage.num_rows:
                 yield self._garbage(garbage)
+        self.gone = pa.concat_tables(gone)
         over = keys.filter(pc.invert(live))
         if over.num_rows:
             yield self._rows(over, None)
         if self._disposed:
             yield self._disposals()
 
-    def _fired(self, events: pa.Table) -> pa.Table:
-        told = events.filter(pc.equal(events["kind"], "T"))
+    def _fired(self, told: pa.Table, word: pa.RecordBatch | None) -> pa.Table:
         count = told.num_rows
-        said = events.filter(pc.greater_equal(events["version"], 0))
-        # A repeat says the same as its original: one of them is enough.
-        word = said.take(pc.index_in(told["kill"], value_set=said["version"]))
-        same = pc.fill_null(pc.equal(word["key"], told["key"]), False)
-        return pa.table([
-            pa.repeat(self._stretch.topic, count), pa.repeat(pa.scalar(self._stretch.partition, pa.int32()), count),
-            told["key"], told["kill"], told["offset"], told["at"], told["text"],
-            pc.if_else(same, word["at"], pa.scalar(None, pa.int64())),
-            pc.if_else(same, word["text"], pa.scalar(None, pa.string())),
-        ], schema=GONE)  # fmt: skip
+        columns = {
+            "topic": pa.repeat(self._stretch.topic, count), "partition": [self._stretch.partition] * count,
+            "id": told["key"], "version": told["acks"], "offset": told["offset"], "fired_at": told["at"],
+            "reason": told["reason"],
+            "due": pa.nulls(count, pa.int64()) if word is None else word["due"],
+            "target": pa.nulls(count, pa.string()) if word is None else word["target"],
+        }  # fmt: skip
+        return pa.table(columns, GONE)
 
     def _rows(self, keys: pa.Table, payload: pa.RecordBatch | None) -> pa.RecordBatch:
         columns = {name: keys[name] for name in ("key", "version", "kill")}
@@ -205,26 +210,30 @@ class Fold:
         return pa.RecordBatch.from_arrays(arrays, schema=NEWS)
 
 
-class _Events:
-    """What each record said, without its payload."""
+class _Columns:
+    """Rows that become columns, some at a time."""
 
-    SCHEMA = pa.schema([
-        ("key", pa.binary()), ("offset", pa.int64()), ("kind", pa.string()), ("version", pa.int64()),
-        ("kill", pa.int64()), ("at", pa.int64()), ("text", pa.string()), ("row", pa.int64()), ("word", pa.bool_()),
-    ])  # fmt: skip
-
-    def __init__(self) -> None:
-        self.rows: list[tuple[Any, ...]] = []
-        self.add = self.rows.append
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._rows: list[tuple[Any, ...]] = []
+        self._batches: list[pa.RecordBatch] = []
+        self.add = self._rows.append
 
     @property
     def full(self) -> bool:
-        return len(self.rows) >= CHUNK_RECORDS
+        return len(self._rows) >= CHUNK_RECORDS
 
-    def batch(self) -> pa.RecordBatch:
-        arrays = [pa.array(c, f.type) for c, f in zip(zip(*self.rows, strict=True), self.SCHEMA, strict=True)]
-        self.rows.clear()
-        return pa.RecordBatch.from_arrays(arrays, schema=self.SCHEMA)
+    def flush(self) -> None:
+        if self._rows:
+            columns = zip(zip(*self._rows, strict=True), self._schema, strict=True)
+            arrays = [pa.array(column, field.type) for column, field in columns]
+            self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+            self._rows.clear()
+
+    def table(self) -> pa.Table:
+        """All that was flushed, once."""
+        batches, self._batches = self._batches, []
+        return pa.Table.from_batches(batches, self._schema).combine_chunks()
 
 
 class _Payloads:
@@ -233,7 +242,7 @@ class _Payloads:
     SCHEMA = pa.schema([("key", pa.binary()), ("offset", pa.int64()), *_PAYLOAD])
 
     def __init__(self) -> None:
-        self.row = 0  # the next one's
+        self.row = 0  # the number of the next one
         self.rows: list[tuple[Any, ...]] = []
         self._names: list[str] = []
         self._values: list[bytes | None] = []
@@ -244,7 +253,8 @@ class _Payloads:
     def full(self) -> bool:
         return self._bytes >= CHUNK_BYTES
 
-    def add(self, record: Record, due: int | None, target: str | None, reason: str | None) -> None:
+    def add(self, record: Record, due: int | None, target: str | None, reason: str | None) -> int:
+        """The row's number."""
         headers, value = record.headers, record.value
         if headers:
             names, values = zip(*headers, strict=True)
@@ -254,6 +264,7 @@ class _Payloads:
         self._bytes += 200 if value is None else len(value) + 200
         self.rows.append((record.key, record.offset, due, record.timestamp, value, target, reason))
         self.row += 1
+        return self.row - 1
 
     def batch(self) -> pa.RecordBatch:
         types = [field.type for field in self.SCHEMA if field.name != "headers"]
@@ -297,23 +308,55 @@ class _Kept:
         self._file.close()
 
 
+class _Sorted:
+    """Rows by the number of their payload, taken from the front."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._rest = table.sort_by("row")
+
+    def before(self, row: int) -> pa.Table:
+        count = pc.sum(pc.less(self._rest["row"], row)).as_py() or 0
+        some, self._rest = self._rest.slice(0, count), self._rest.slice(count)
+        return some
+
+
+def _within(some: pa.Table, first: int) -> pa.Array:
+    return pc.subtract(some["row"], pa.scalar(first, pa.int32())).combine_chunks()
+
+
 def _by_key(events: pa.Table, repeats: bool) -> pa.Table:
-    """One row per key: key, version and kill (rule 3), the winner's `row` of payloads and last_*."""
-    events = events.append_column("index", _count(events.num_rows)).combine_chunks()
+    """One row per key: key, version and kill (rule 3), the winner's `row` of payloads, and last_*."""
+    events = events.append_column("index", _count(events.num_rows))
+    version = pc.if_else(_is(events, _S, _R), events["number"], NONE)
+    events = events.append_column("version", version)
+    events = events.append_column("kill", pc.if_else(_is(events, _C, _T, _X), events["number"], NONE))
     # Of two records with one version (a schedule and its repeat) the first counts: it is the original. Without repeats
     # the last word is the highest.
     ranked = events.sort_by([("version", "ascending"), ("offset", "descending")]) if repeats else events
-    rank = pc.if_else(ranked["word"], _count(events.num_rows), NONE)
+    rank = pc.if_else(pc.greater_equal(ranked["row"], 0), _count(events.num_rows), NONE)
     ranked = ranked.append_column("rank", rank)
     grouped = ranked.group_by("key", use_threads=False).aggregate([("rank", "max"), ("kill", "max"), ("index", "max")])
     winner = pc.if_else(pc.less(grouped["rank_max"], 0), pa.scalar(None, pa.int64()), grouped["rank_max"])
-    last = events.take(grouped["index_max"])
+    last = events.select(["offset", "kind", "version"]).take(grouped["index_max"])
     return pa.table({
         "key": grouped["key"], "kill": grouped["kill_max"],
         "version": pc.fill_null(pc.take(ranked["version"], winner), NONE),
-        "row": pc.fill_null(pc.take(ranked["row"], winner), NONE),
-        "last_offset": last["offset"], "last_kind": last["kind"], "last_version": last["version"],
+        "row": pc.fill_null(pc.take(ranked["row"], winner), pa.scalar(NONE, pa.int32())),
+        "last_offset": last["offset"], "last_kind": pc.take(_KINDS, last["kind"]), "last_version": last["version"],
     })  # fmt: skip
+
+
+def _words_of(tombs: pa.Table, events: pa.Table) -> pa.Table:
+    """The tombstones, each with the `row` of the word that it acknowledges, if that is here."""
+    said = events.filter(pc.greater_equal(events["row"], 0)).select(["key", "number", "row"])
+    # A repeat says the same as its original: one of them is enough.
+    word = said.take(pc.index_in(tombs["acks"], value_set=said["number"]))
+    same = pc.fill_null(pc.equal(word["key"], tombs["key"]), False)
+    return tombs.append_column("row", pc.if_else(same, word["row"], pa.scalar(NONE, pa.int32())))
+
+
+def _is(events: pa.Table, *kinds: int) -> pa.ChunkedArray:
+    return pc.is_in(events["kind"], value_set=pa.array(kinds, pa.int8()))
 
 
 def _count(rows: int) -> pa.Array:

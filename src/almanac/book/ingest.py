@@ -43,8 +43,8 @@ class Source:
     formats: Mapping[str, str]  # topic -> its wire format
     merge_delay_s: int = 30  # a merge waits that long for more ...
     merge_least: int = 100_000  # ... or for that many records
-    merge_most: int = 3_000_000  # and takes no more than that: whatever its size, 7 s of it are plans and commits
-    rebuild_most: int = 10_000_000  # the first batch of an empty book needs no join: it may be large
+    merge_most: int = 3_000_000  # and takes no more than that: whatever its size, seconds of it are plans and commits
+    rebuild_most: int = 4_000_000  # the first batch of an empty book needs no join
 
     @property
     def topics(self) -> list[str]:

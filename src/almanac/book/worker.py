@@ -1,15 +1,15 @@
 """What a task does with its stretches of the log: read, fold, write as Parquet. Runs in Spark's Python processes."""
 
 import gc
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import TaskContext
 
-from almanac.book import fold, places
+from almanac.book import apart, fold, places
 from almanac.book.stretch import Log, Partition, Stretch
 
 
@@ -33,11 +33,14 @@ class Work:
         """Does one task's share."""
         context = TaskContext.get()
         name = "0" if context is None else f"{context.partitionId()}-{context.attemptNumber()}"
+        return apart.run(lambda: self._done(share, name))
+
+    def _done(self, share: Sequence[Stretch], name: str) -> Done:
         done = Done(f"{self._folder}/{name}.parquet", "", 0, 0, {})  # what an earlier attempt left is nobody's
         gone = []
         system, path = places.at(done.file)
+        gc.disable()  # records hold no cycles, and each collection would walk through thousands of them
         with (
-            _no_collections(),
             closing(self._log),
             system.open_output_stream(path) as stream,
             # Written once, read a moment later: nothing is gained by looking for what repeats itself.
@@ -61,16 +64,6 @@ class Work:
             system, path = places.at(done.gone)
             pq.write_table(pa.concat_tables(gone), path, filesystem=system)
         return done
-
-
-@contextmanager
-def _no_collections() -> Iterator[None]:
-    """Records hold no cycles, and each collection would walk through thousands of them."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def shares(stretches: Sequence[Stretch], tasks: int) -> list[list[Stretch]]:
