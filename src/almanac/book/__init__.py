@@ -1,9 +1,12 @@
-"""The outer ring: what is pending, as a table (rules 3, 4, 5 and 10 in Spark SQL).
+"""The outer ring: what is pending, as a table (rules 3, 4, 5 and 10).
 
 session   the Spark session, with the settings that everything here relies on
-decoders  what a wire format's headers say, as SQL expressions
-fold      what a batch of records says about each key, as SQL
-table     the book: the Delta table, its MERGE, its offsets
+stretch   a part of a partition's log, as a task reads it
+fold      what a stretch says about each key
+worker    what a task does: stretches to Parquet; apart: in a process that ends with it
+batch     what all tasks made of a batch, as Spark sees it; sql: values in Spark's SQL
+state     what state a row is in, as SQL
+table     the book: the Delta table, how a batch takes its place in it, its offsets
 fired     what fired: a second table, and its marks
 ingest    the stream from Kafka into both
 pages     what falls due soon, as one sorted Parquet file per shard

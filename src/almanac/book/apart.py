@@ -45,10 +45,12 @@ def _child(there: Connection, work: Callable[[], Any], parent: int) -> None:
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     priority.follow()
     try:
-        answer = (True, work())
+        there.send((True, work()))
     except Exception as error:
-        answer = (False, error)
-    there.send(answer)
+        try:
+            there.send((False, error))
+        except Exception:  # Kafka's errors cannot be sent
+            there.send((False, errors.AlmanacError(f"{type(error).__name__}: {error}")))
 
 
 def _end_with(parent: int) -> None:

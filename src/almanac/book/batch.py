@@ -97,6 +97,9 @@ def folded(spark: SparkSession, log: Log, cut: Cut, folder: str) -> Iterator[Bat
         shares = worker.shares(cut.stretches(), int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
         work = worker.Work(log, place)
         done = spark.sparkContext.parallelize(shares, len(shares)).map(work).collect() if shares else []
+        for each in done:
+            if each.error is not None:
+                raise each.error
         cut = cut.halting({where: offset for each in done for where, offset in each.halts.items()})
         files = [each.file for each in done]
         found = _read(spark, files, _NEWS) if files else spark.createDataFrame(fold.NEWS.empty_table(), _NEWS)

@@ -74,7 +74,7 @@ class Fold:
         self._kept = _Kept()
         self._repeats = False
         self._disposed: dict[tuple[bytes | None, int], int] = {}  # garbage of before the stretch -> by which offset
-        self._over: set[int] = set()  # garbage of this very stretch that is disposed of
+        self._over: set[tuple[bytes | None, int]] = set()  # garbage of this very stretch that is disposed of
 
     def take(self, records: Iterable[Record]) -> bool:
         """Reads them; False: no more of them, the partition halts."""
@@ -108,7 +108,7 @@ class Fold:
                 if said.of < stretch.start:
                     self._disposed[record.key, said.of] = offset
                 else:
-                    self._over.add(said.of)
+                    self._over.add((record.key, said.of))
             else:
                 self.halt = offset
                 return False
@@ -149,9 +149,9 @@ class Fold:
             if (some := told.before(end)).num_rows:
                 gone.append(self._fired(some, chunk.select(["due", "target"]).take(_within(some, first))))
             garbage = chunk.filter(pc.is_valid(chunk["reason"]))
-            if self._over:
-                over = pa.array(self._over, pa.int64())
-                garbage = garbage.filter(pc.invert(pc.is_in(garbage["offset"], value_set=over)))
+            if self._over and garbage.num_rows:
+                places = zip(garbage["key"].to_pylist(), garbage["offset"].to_pylist(), strict=True)
+                garbage = garbage.filter(pa.array([place not in self._over for place in places]))
             if garbage.num_rows:
                 yield self._garbage(garbage)
         self.gone = pa.concat_tables(gone)
@@ -260,6 +260,7 @@ class _Payloads:
             names, values = zip(*headers, strict=True)
             self._names += names
             self._values += values
+            self._bytes += sum(map(len, filter(None, values)))
         self._lengths.append(len(self._names))
         self._bytes += 200 if value is None else len(value) + 200
         self.rows.append((record.key, record.offset, due, record.timestamp, value, target, reason))
@@ -286,7 +287,7 @@ class _Kept:
     """Batches in a file, until they are read once more."""
 
     def __init__(self) -> None:
-        self._file = tempfile.NamedTemporaryFile(prefix="almanac-fold-")  # noqa: SIM115 (closed by `close`)
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `close`); without a name it is gone with us
         self._writer = pa.ipc.new_file(self._file, _Payloads.SCHEMA)
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -295,14 +296,12 @@ class _Kept:
     def chunks(self) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Each with the number of its first row."""
         self._writer.close()
-        self._file.flush()
         first = 0
-        with pa.memory_map(self._file.name) as mapped:
-            reader = pa.ipc.open_file(mapped)
-            for number in range(reader.num_record_batches):
-                chunk = reader.get_batch(number)
-                yield first, chunk
-                first += chunk.num_rows
+        reader = pa.ipc.open_file(self._file)
+        for number in range(reader.num_record_batches):
+            chunk = reader.get_batch(number)
+            yield first, chunk
+            first += chunk.num_rows
 
     def close(self) -> None:
         self._file.close()

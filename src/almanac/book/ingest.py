@@ -175,6 +175,7 @@ class Ingest:
         self._checkpoint = ""
         self._untidy = 0  # records that came since the book was put in order
         self._begun: stretch.Offsets = {}  # where the next batch begins
+        self._planned: stretch.Offsets = {}  # where it begins as Spark has it
         self._most = 0  # offsets in a batch
         self._halted: dict[stretch.Partition, int] = {}  # partitions that are read no further, and where that is
         self._listener: Listener | None = None
@@ -205,7 +206,7 @@ class Ingest:
         self.close()
         self._listener = Listener(name, self.progress)
         spark.streams.addListener(self._listener)
-        self._begun, self._most, self._halted = known, most, {}
+        self._begun, self._planned, self._most, self._halted = known, known, most, {}
         frame = self.source.frame(spark, known, {**options, "maxOffsetsPerTrigger": str(most)})
         writer = frame.writeStream.queryName(name)
         writer = writer.option("checkpointLocation", self._checkpoint).foreachBatch(self.take)
@@ -246,10 +247,12 @@ class Ingest:
         spark = records.sparkSession
         spark.sparkContext.setJobGroup("almanac book", f"almanac book, batch {batch}")
         since = int(time.time() * 1000)
-        ends = {**self._ends(batch), **self._halted}
+        planned = self._ends(batch)
+        ends = {**planned, **self._halted}
         # Spark cuts a batch short of the log's end only where it would hold more than allowed.
         # (It rounds each partition's share down, so a batch that was cut may be a little smaller than that.)
-        size = sum(end - self._begun.get(each, 0) for each, end in ends.items())
+        # It knows nothing of partitions that halt: what it planned for them counts.
+        size = sum(end - self._planned.get(each, 0) for each, end in planned.items())
         whole = size < self._most - len(ends)
         known = self.book.offsets()
         if any(known.get(each, 0) < begun for each, begun in self._begun.items()):
@@ -263,7 +266,7 @@ class Ingest:
         self._halted = dict(taken.cut.halted)
         self.progress.count(taken.records)
         self.progress.halted = dict(self._halted)
-        self._begun = {**ends, **self._halted}
+        self._begun, self._planned = {**ends, **self._halted}, planned
         self._untidy += size
         if next(self._merges) % TIDY_EVERY == 0 or (whole and self._untidy > TIDY_AFTER):
             self._untidy = 0

@@ -46,10 +46,10 @@ ALWAYS: Mapping[str, str] = {
     # one machine, small tables: more partitions are only more overhead
     "spark.sql.shuffle.partitions": "4",
     "spark.databricks.delta.snapshotPartitions": "2",
-    # a method of more bytecode is never compiled by the JVM: the fold took twice the time
+    # a method of more bytecode is never compiled by the JVM
     "spark.sql.codegen.hugeMethodLimit": "8000",
-    # fill, merge, what fired and tidying are more than the usual 100 of them, each to be compiled again when it comes
-    "spark.sql.codegen.cache.maxEntries": "300",
+    # batches, what fired and tidying are more than the usual 100 of them, each to be compiled again when it comes
+    "spark.sql.codegen.cache.maxEntries": "200",
     # OPTIMIZE puts the book in order of due times, within files too, and leaves large parts that it has put in order
     # alone (by default only those of 100 GB). It stops adding to a part before the second size: so that is larger.
     "spark.databricks.delta.optimize.maxFileSize": str(64 << 20),
@@ -83,7 +83,7 @@ _TRIM = [
     "-XX:+IgnoreUnrecognizedVMOptions",
     "-XX:TrimNativeHeapInterval=30000",  # ms; since Java 17.0.9
     "-Djdk.nio.maxCachedBufferSize=262144",  # else each thread keeps one as large as it has ever read
-    "-XX:ReservedCodeCacheSize=96m",  # 240 by default: it had grown from 52 to 118 at 3 M pending
+    "-XX:ReservedCodeCacheSize=80m",  # 240 by default: it had grown from 52 to 118 at 3 M pending
 ]
 
 _HOSTILE: Mapping[str, tuple[str, str]] = {

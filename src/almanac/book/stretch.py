@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
 from almanac import errors, kafka, tail
 from almanac.record import Record
@@ -16,7 +16,7 @@ BEGINNING = OFFSET_BEGINNING  # where a stretch starts that begins with the log 
 
 RECORDS = 2_000  # of one look
 _MEMORY = {"queued.max.messages.kbytes": 8_192, "queued.min.messages": 10_000, "fetch.queue.backoff.ms": 5}
-PATIENCE = 30.0  # seconds in which Kafka says something
+PATIENCE = 120.0  # seconds without a record: what was aborted, and holes, take their time too
 
 
 class Stretch(NamedTuple):
@@ -52,22 +52,33 @@ class KafkaLog:
         """See Log."""
         if self._consumer is None:  # never before a fork
             self._consumer = Consumer({**self._config, **_MEMORY, "group.id": f"{self._config['group.id']}-book"})
-        consumer, end = self._consumer, stretch.end
-        consumer.assign([TopicPartition(stretch.topic, stretch.partition, stretch.start)])
-        heard = time.monotonic()
-        while True:
+        consumer, end, place = self._consumer, stretch.end, (stretch.topic, stretch.partition)
+        consumer.assign([TopicPartition(*place, stretch.start)])
+        heard, last, trouble = time.monotonic(), stretch.start - 1, "it says nothing"
+        while last + 1 < end:
             found = consumer.consume(RECORDS, 0.2)
-            records = [record for message in found if (record := _record(message, stretch)) is not None]
-            while records and records[-1].offset >= end:
-                records.pop()
-            yield records
-            # A transaction's marker may be the last thing before the end: then the end is told instead.
-            if found and (found[-1].offset() or 0) + (not kafka.is_end(found[-1])) >= end:
-                return
-            if found:
-                heard = time.monotonic()
-            elif time.monotonic() - heard > PATIENCE:
-                raise errors.Unreachable(f"reading {stretch.topic}/{stretch.partition}: Kafka went silent")
+            records = [_record(message, stretch) for message in found if message.error() is None]
+            for message in found if len(records) < len(found) else ():
+                if kafka.is_end(message):
+                    # A transaction's marker may be the last thing before the end: then the end is told instead.
+                    last = max(last, (message.offset() or 0) - 1)
+                elif (error := message.error()) is not None:
+                    tail.said(message)  # raises if the log no longer reaches back to the start
+                    explained = kafka.explained(KafkaException(error), f"reading {place}")
+                    if not isinstance(explained, errors.Unreachable):
+                        raise explained  # whatever it is, records may be missing behind it
+                    trouble = error.str()
+            if records:
+                heads = [message for message in (found[0], found[-1]) if message.error() is None]
+                if any((message.topic(), message.partition()) != place for message in heads):
+                    raise RuntimeError(f"asked for {place}, and got records of another partition")
+                last = max(last, records[-1].offset)
+                while records and records[-1].offset >= end:
+                    records.pop()
+                yield records
+                heard = time.monotonic()  # behind the yield: whoever asked may take their time
+            elif time.monotonic() - heard > PATIENCE and last + 1 < end:
+                raise errors.Unreachable(f"reading {place} at {last + 1}: {trouble}")
 
     def close(self) -> None:
         """See Log."""
@@ -76,11 +87,8 @@ class KafkaLog:
             self._consumer = None
 
 
-def _record(message: Any, stretch: Stretch) -> Record | None:
-    """As `tail.said`, of which place is known: it is done for every record there is."""
-    if message.error() is not None:
-        said = tail.said(message)  # raises if the log no longer reaches back to the start
-        return said if isinstance(said, Record) else None
+def _record(message: Any, stretch: Stretch) -> Record:
+    """As `tail.said`, of which the place is known: it is done for every record there is."""
     try:
         headers: Any = message.headers() or []
     except Exception:  # rule 5: a header's name that is not UTF-8 makes the client raise

@@ -20,11 +20,10 @@ need it know what is over. But a row that strikes another one out takes its plac
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession, functions
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession, functions
 
 from almanac import errors
 from almanac.book import batch, fold, places, read, sql, state, stretch, trust
@@ -36,6 +35,7 @@ CLUSTER = "wake"  # the column whose order the files have
 # Rows of a file: so few that a page, and whoever asks, reads only what is due then. (Payloads may be of any size, and
 # compress to nothing: bytes say little.)
 FILE_ROWS = 100_000
+FEW = 100_000  # keys that go to where the book's rows are
 
 COLUMNS: Mapping[str, str] = {
     "topic": "STRING", "partition": "INT", "key": "BINARY", "slot": "BIGINT",
@@ -69,10 +69,23 @@ class Book:
         """Makes the empty table if there is none."""
         if self.exists():
             return
+        # Elsewhere first: whoever still writes finds none, or one whose numbers are all above theirs (rule 10).
+        made = f"{self.path}-{time.time_ns()}"
+        self._make(f"delta.`{made.replace('`', '``')}`")
+        empty = self.spark.createDataFrame([], self.spark.read.format("delta").load(made).schema)
+        self._numbered(empty.write.mode("append"), time.time_ns()).save(made)
+        try:
+            places.move(made, self.path)
+        except OSError:
+            if not self.exists():
+                raise
+            places.discard(made)  # another writer was faster
+
+    def _make(self, name: str) -> None:
         kept = f"interval {self._kept_ms // 1000} seconds"
         columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
         self.spark.sql(f"""
-            CREATE TABLE {self.table} ({columns}) USING delta CLUSTER BY ({CLUSTER}) TBLPROPERTIES (
+            CREATE TABLE {name} ({columns}) USING delta CLUSTER BY ({CLUSTER}) TBLPROPERTIES (
                 'almanac.schema' = '{trust.SCHEMA_VERSION}', 'delta.enableDeletionVectors' = 'true',
                 'delta.dataSkippingStatsColumns' = 'slot,wake,partition,version',
                 'delta.deletedFileRetentionDuration' = '{kept}', 'delta.logRetentionDuration' = '{kept}')""")
@@ -112,9 +125,13 @@ class Book:
 
     def keep_only(self, topics: list[str]) -> None:
         """Takes the rows of topics out that are no schedules topics any more; coming back they start from scratch."""
-        if {topic for topic, _ in self.offsets()} - set(topics):
+        position = self.position()
+        if {topic for topic, _ in position.offsets} - set(topics):
             kept = ", ".join(sql.literal(topic) for topic in topics)
-            self.spark.sql(f"DELETE FROM {self.table} WHERE topic NOT IN ({kept})")
+            none = self.spark.sql(f"SELECT * FROM {self.table} WHERE false")
+            writer = none.write.mode("overwrite").option("replaceWhere", f"topic NOT IN ({kept})")
+            # Numbered: a batch that another writer cut before must not bring offsets back without their rows.
+            self._numbered(writer, position.number + 1).save(self.path)
 
     def take(
         self,
@@ -163,8 +180,7 @@ class Book:
         Whether it was: the commit has a number, and Delta leaves one out, without a word, that another writer used.
         """
         cut, spark = folded.cut, self.spark
-        number = cut.position.number + 1
-        writer = self._rows(folded).alias("n").write.format("delta").mode("overwrite")
+        writer = self._rows(folded).alias("n").write.mode("overwrite")
         if cut.known:
             writer = writer.option("replaceOn", SAME).option("targetAlias", "b")
         else:
@@ -173,8 +189,16 @@ class Book:
             writer = writer.option("replaceWhere", "true")
         # The source is files that nobody changes: Delta need not keep them once more.
         with batch.configured(spark, "spark.databricks.delta.insertReplaceOnOrUsing.materializeSource", "none"):
-            writer.option("txnAppId", read.WRITER).option("txnVersion", number).save(self.path)
-        return self.position().offsets == {**cut.known, **cut.moved}
+            number = cut.position.number + 1
+            if self.position().number != cut.position.number:  # fails, too, if there is none any more
+                return False
+            self._numbered(writer, number).save(self.path)
+        stands = self.position()
+        return stands.number == number and stands.offsets == {**cut.known, **cut.moved}
+
+    @staticmethod
+    def _numbered(writer: DataFrameWriter, number: int) -> DataFrameWriter:
+        return writer.format("delta").option("txnAppId", read.WRITER).option("txnVersion", number)
 
     def _rows(self, folded: batch.Batch) -> DataFrame:
         """What the batch makes of its keys: rows of the book."""
@@ -182,41 +206,43 @@ class Book:
         alone = [f"{expression} AS {name}" for name, expression in _ALONE.items()]
         if not folded.cut.known:
             return news.alias("n").where("n.kept").selectExpr(*alone)
-        odd = self._odd(folded) if folded.undecided else []
-        if not odd:
+        odd = self._odd(folded) if folded.undecided else _KEYS.empty_table()
+        if not odd.num_rows:
             return news.alias("n").where(_REPLACES).selectExpr(*alone)
-        log.debug("%d rows of the book say something beside the batch", len(odd))
-        keys = functions.broadcast(self.spark.createDataFrame(pa.Table.from_pylist(odd, _KEYS)))
+        log.debug("%d rows of the book say something beside the batch", odd.num_rows)
+
+        def small(rows: DataFrame) -> DataFrame:
+            return functions.broadcast(rows) if odd.num_rows <= FEW else rows
+
+        keys = small(self.spark.createDataFrame(odd))
         here = [news[name] == keys[name] for name in _KEYS.names]
         rest = news.join(keys, [*here, news["slot"] == fold.WORD], "left_anti")
         both = news.where(f"slot = {fold.WORD}").join(keys, _KEYS.names, "left_semi").alias("n")
         kept = self.spark.sql(f"SELECT * FROM {self.table} WHERE slot = {fold.WORD}").alias("b")
-        both = kept.join(functions.broadcast(both), functions.expr(SAME))
+        both = kept.join(small(both), functions.expr(SAME))
         return (
             rest.alias("n").where(_REPLACES).selectExpr(*alone)
             .unionByName(both.selectExpr(*(f"{expression} AS {name}" for name, expression in _BOTH_ROW.items())))
         )  # fmt: skip
 
-    def _odd(self, folded: batch.Batch) -> list[dict[str, Any]]:
+    def _odd(self, folded: batch.Batch) -> pa.Table:
         """The keys of which the book's row still says something beside the batch: rare."""
         undecided = f"slot = {fold.WORD} AND greatest(version, kill) < {sql.by_partition(folded.cut.known, 0)}"
         # without the payload, which a word of before the batch is not asked for
         narrow = folded.news.where(undecided).drop("value").selectExpr("*", "CAST(NULL AS BINARY) AS value")
         narrow.createOrReplaceTempView("almanac_undecided")
-        found = self.spark.sql(ODD.format(table=self.table)).toArrow()
-        rows: list[dict[str, Any]] = found.to_pylist()
-        return rows
+        return self.spark.sql(ODD.format(table=self.table)).toArrow().cast(_KEYS)
 
     # Upkeep, away from the firing path
 
     def tidy(self) -> None:
         """Forgets what is over, puts what is new in order, and removes files that no page can be reading."""
         position = self.position()
-        complete = {place: 1 for place, end in position.offsets.items() if position.complete[place] == end}
+        complete = {place: end for place, end in position.offsets.items() if position.complete[place] == end}
         try:
             self.spark.sql(
                 f"DELETE FROM {self.table} WHERE slot <> {fold.OFFSET} AND wake IS NULL "
-                f"AND {sql.by_partition(complete, 0)} = 1"
+                f"AND greatest(version, kill, slot) < {sql.by_partition(complete, -1)}"
             )
             with batch.configured(self.spark, "spark.sql.files.maxRecordsPerFile", str(FILE_ROWS)):
                 self.spark.sql(f"OPTIMIZE {self.table}")

@@ -1,7 +1,7 @@
 """What a task does with its stretches of the log: read, fold, write as Parquet. Runs in Spark's Python processes."""
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
@@ -16,11 +16,12 @@ from almanac.book.stretch import Log, Partition, Stretch
 class Done(NamedTuple):
     """What became of a share."""
 
-    file: str
-    gone: str  # the file of what fired, if anything did
-    records: int
-    undecided: int  # see `fold.Fold`
-    halts: dict[Partition, int]  # partitions with a record of the future, and where
+    file: str = ""
+    gone: str = ""  # the file of what fired, if anything did
+    records: int = 0
+    undecided: int = 0  # see `fold.Fold`
+    halts: Mapping[Partition, int] = {}  # partitions with a record of the future, and where
+    error: Exception | None = None  # why it failed: told to the driver, not to Spark, which would hide it and try again
 
 
 class Work:
@@ -33,11 +34,14 @@ class Work:
         """Does one task's share."""
         context = TaskContext.get()
         name = "0" if context is None else f"{context.partitionId()}-{context.attemptNumber()}"
-        return apart.run(lambda: self._done(share, name))
+        try:
+            return apart.run(lambda: self._done(share, name))
+        except Exception as error:
+            return Done(error=error)
 
     def _done(self, share: Sequence[Stretch], name: str) -> Done:
-        done = Done(f"{self._folder}/{name}.parquet", "", 0, 0, {})  # what an earlier attempt left is nobody's
-        gone = []
+        done = Done(f"{self._folder}/{name}.parquet")  # what an earlier attempt left is nobody's
+        gone, halts = [], {}
         system, path = places.at(done.file)
         gc.disable()  # records hold no cycles, and each collection would walk through thousands of them
         with (
@@ -58,12 +62,12 @@ class Work:
                 )
                 gone.append(folding.gone)
                 if folding.halt is not None:
-                    done.halts[stretch.topic, stretch.partition] = folding.halt
+                    halts[stretch.topic, stretch.partition] = folding.halt
         if any(each.num_rows for each in gone):
             done = done._replace(gone=f"{self._folder}/{name}-gone.parquet")
             system, path = places.at(done.gone)
             pq.write_table(pa.concat_tables(gone), path, filesystem=system)
-        return done
+        return done._replace(halts=halts)
 
 
 def shares(stretches: Sequence[Stretch], tasks: int) -> list[list[Stretch]]:
