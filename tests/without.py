@@ -71,8 +71,9 @@ def _no_stubs(patch: pytest.MonkeyPatch) -> None:
 
 
 def _batches_are_taken_as_they_come(patch: pytest.MonkeyPatch) -> None:
-    from almanac.book import batch, stretch
+    from almanac.book import batch, stretch, table
 
+    patch.setattr(table.Book, "_numbered", staticmethod(lambda writer, number: writer.format("delta")))
     patch.setattr(batch, "unread", lambda known, ends: dict.fromkeys(ends, stretch.BEGINNING))
 
 

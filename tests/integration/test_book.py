@@ -112,7 +112,7 @@ def test_a_second_writer_makes_a_batch_begin_again(book: table.Book, monkeypatch
 def test_a_batch_that_was_cut_before_the_book_was_built_anew_begins_again(book: table.Book) -> None:
     said = [record(0, b"a", b"v", schedule()), record(1, b"b", b"v", schedule())]
     take(book, said, 1)
-    seen = []
+    seen: list[int] = []
 
     def anew(_: object) -> None:
         if not seen:
@@ -130,7 +130,7 @@ def test_a_batch_that_was_cut_before_a_topic_left_begins_again(book: table.Book)
     """Else its offsets would come back without its rows."""
     said = [record(offset, b"%d" % offset, b"v", schedule())._replace(topic="another") for offset in range(2)]
     forms, ids = {TOPIC: "etf1", "another": "etf1"}, {**IDS, "another": "another"}
-    seen = []
+    seen: list[int] = []
 
     def left(_: object) -> None:
         seen.append(1)
