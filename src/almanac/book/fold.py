@@ -45,8 +45,8 @@ GONE = pa.schema([
     ("due", pa.int64()), ("target", pa.string()),
 ])  # fmt: skip
 
-_KINDS = pa.array("SRCTXGD")
-_S, _R, _C, _T, _X, _G, _D = range(len(_KINDS))
+_KINDS = pa.array("SRCTXGDR")
+_S, _R, _C, _T, _X, _G, _D, _PAST = range(len(_KINDS))  # the last: a repeat of what the book has read past
 
 # Of each record: `number` is the version that it says or kills, `row` the number of its payload.
 _EVENTS = pa.schema([
@@ -85,13 +85,11 @@ class Fold:
             offset, key = record.offset, record.key or b""
             if isinstance(said, words.Word):
                 version, original, planned, ours = said
-                if not ours:
-                    event((key, offset, _S, version, payload.add(original, planned.due, planned.target, None)))
-                elif version >= stretch.complete:
+                kind = _S
+                if ours:  # a repeat of what the book has read past is no word: it may be over
+                    kind = _R if version >= stretch.complete else _PAST
                     self._repeats = True
-                    event((key, offset, _R, version, payload.add(original, planned.due, planned.target, None)))
-                else:  # what the book has read past: it says nothing new, but that it is the last record
-                    event((key, offset, _R, version, NONE))
+                event((key, offset, kind, version, payload.add(original, planned.due, planned.target, None)))
             elif isinstance(said, words.Kill):
                 if not said.ours:
                     event((key, offset, _C, said.version, NONE))
@@ -326,13 +324,13 @@ def _within(some: pa.Table, first: int) -> pa.Array:
 def _by_key(events: pa.Table, repeats: bool) -> pa.Table:
     """One row per key: key, version and kill (rule 3), the winner's `row` of payloads, and last_*."""
     events = events.append_column("index", _count(events.num_rows))
-    version = pc.if_else(_is(events, _S, _R), events["number"], NONE)
+    version = pc.if_else(_is(events, _S, _R, _PAST), events["number"], NONE)
     events = events.append_column("version", version)
     events = events.append_column("kill", pc.if_else(_is(events, _C, _T, _X), events["number"], NONE))
     # Of two records with one version (a schedule and its repeat) the first counts: it is the original. Without repeats
     # the last word is the highest.
     ranked = events.sort_by([("version", "ascending"), ("offset", "descending")]) if repeats else events
-    rank = pc.if_else(pc.greater_equal(ranked["row"], 0), _count(events.num_rows), NONE)
+    rank = pc.if_else(_is(ranked, _S, _R), _count(events.num_rows), NONE)
     ranked = ranked.append_column("rank", rank)
     grouped = ranked.group_by("key", use_threads=False).aggregate([("rank", "max"), ("kill", "max"), ("index", "max")])
     winner = pc.if_else(pc.less(grouped["rank_max"], 0), pa.scalar(None, pa.int64()), grouped["rank_max"])
