@@ -118,7 +118,7 @@ class Cursor:
             if mark is not None or ledger is None:
                 continue  # marked rows are taken at the page's turn; a topic may have left the settings
             try:
-                schedule = ledger.format.decode(record)
+                schedule = formats.schedule(record, ledger.format)
             except formats.Invalid as error:
                 self._bury(unreadable(ledger, version, record), "invalid", str(error))
                 continue
@@ -140,7 +140,7 @@ def adopt(page: Page, ledgers: Ledgers, keep: Callable[[Entry], bool], bury: Bur
             ledger.adopt_garbage(Garbage(mark.record, mark.garbage))
         elif mark.pending:
             try:
-                word = Entry(ledger, mark.version, mark.record, ledger.format.decode(mark.record))
+                word = Entry(ledger, mark.version, mark.record, formats.schedule(mark.record, ledger.format))
             except formats.Invalid as error:
                 bury(unreadable(ledger, mark.version, mark.record), "invalid", str(error))
             else:

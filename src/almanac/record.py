@@ -3,6 +3,10 @@
 from typing import NamedTuple
 
 Headers = list[tuple[str, bytes | None]]
+UNREADABLE = (
+    "\ufffd"  # as a header's name: one of the record's names is not UTF-8, and Kafka's client gives none of them
+)
+Named = dict[str, bytes | None]  # headers by their names, see `first`
 
 
 class Record(NamedTuple):
@@ -17,6 +21,6 @@ class Record(NamedTuple):
     headers: Headers
 
 
-def first(headers: Headers) -> dict[str, bytes | None]:
+def first(headers: Headers) -> Named:
     """The headers by name; of several with one name the first counts."""
     return dict(headers[::-1])

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from almanac import errors, kafka, tail, topics
 from almanac.ports import Source, Unavailable
-from almanac.record import Record
+from almanac.record import UNREADABLE, Record
 from almanac.settings import Settings
 
 _MOST = 5_000  # records of one look
@@ -88,5 +88,5 @@ def record(message: Message) -> Record:
     try:
         headers = message.headers() or []
     except Exception:  # rule 5: a header's name that is not UTF-8 makes the client raise
-        headers = [("\ufffd", None)]
+        headers = [(UNREADABLE, None)]
     return Record(*place, message.timestamp()[1], message.key(), message.value(), headers)

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from almanac import kafka, ports
-from almanac.record import Record
+from almanac.record import UNREADABLE, Record
 from almanac.settings import Settings
 
 log = logging.getLogger("almanac.tail")
@@ -124,7 +124,7 @@ def said(message: Any) -> Record | ports.End | None:
         try:
             headers: Any = message.headers() or []
         except Exception:  # rule 5: a header's name that is not UTF-8 makes the client raise
-            headers = [("\ufffd", None)]
+            headers = [(UNREADABLE, None)]
         return _new(Record, (topic, partition, offset, message.timestamp()[1], message.key(), message.value(), headers))
     if error.code() == KafkaError._PARTITION_EOF:
         return ports.End(topic, partition, offset)

@@ -16,13 +16,14 @@ offsets mean nothing here, so it counts as what it would be without our headers.
 from typing import NamedTuple
 
 from almanac import formats
-from almanac.record import Headers, Record, first
+from almanac.record import UNREADABLE, Headers, Named, Record, first
 
 ACKS, VERSION, DISPOSES = "almanac-acks", "almanac-version", "almanac-disposes"
 TOPIC_ID, TIMESTAMP = "almanac-topic-id", "almanac-timestamp"
 REASON = "almanac-reason"  # of a dead letter, and of its tombstone: why it was not fired
 NULL = "almanac-null"  # the empty value stands for a null one: as a null value the cleaner would take the schedule away
 CONTROL = frozenset((ACKS, VERSION, DISPOSES, TOPIC_ID, TIMESTAMP, NULL))
+_SPECIAL = CONTROL | {UNREADABLE}
 
 
 class Word(NamedTuple):
@@ -72,44 +73,46 @@ def read(record: Record, form: formats.Format, topic_id: str) -> Said:
             (name, acks), (_, whose) = record.headers
             if name == ACKS and acks and acks.isdigit() and len(acks) <= 18 and whose == topic_id.encode():
                 return Kill(min(int(acks), record.offset), True)
-        for name, _ in record.headers:
-            # U+FFFD: the name was not UTF-8 (Spark's reader replaces it, librdkafka's raises)
-            if name in CONTROL or "\ufffd" in name:
-                return _read_ours(record, form, topic_id)
-        return _read_theirs(record, form)
+        named = first(record.headers)
+        if _SPECIAL.isdisjoint(named):
+            return _read_theirs(record, form, named)
+        return _read_ours(record, form, topic_id, named)
     except formats.Incompatible as error:
         return Halt(record, formats.reason(error))
     except Exception as error:  # rule 5: whatever goes wrong with one record makes that record garbage, never a crash
         return Garbage(record, formats.reason(error))
 
 
-def _read_theirs(record: Record, form: formats.Format) -> Said:
-    if record.value is not None or form.speaks(record):
-        return Word(record.offset, record, form.decode(record), False)
-    acks = form.acknowledged(record)
+def _read_theirs(record: Record, form: formats.Format, named: Named) -> Said:
+    if record.value is not None or form.speaks(named):
+        return _new(Word, (record.offset, record, form.decode(record, named), False))
+    acks = form.acknowledged(named)
     return Kill(record.offset if acks is None else min(acks, record.offset), False)
 
 
-def _read_ours(record: Record, form: formats.Format, topic_id: str) -> Said:
-    if any("\ufffd" in name for name, _ in record.headers):
+def _read_ours(record: Record, form: formats.Format, topic_id: str, named: Named) -> Said:
+    if UNREADABLE in named:
         raise formats.Invalid("a header's name is not UTF-8")
-    named = first(record.headers)
     foreign = named.get(TOPIC_ID) not in (None, topic_id.encode())
     if record.value is None and not foreign:
         if ACKS in named:
             return Kill(min(_number(named, ACKS), record.offset), True)
         if DISPOSES in named:
             return Disposal(_number(named, DISPOSES))
-        if VERSION in named and not form.speaks(record):
+        if VERSION in named and not form.speaks(named):
             return Kill(min(_number(named, VERSION), record.offset), True)
     original = record._replace(headers=stripped(record.headers))
-    if NULL in named and record.value == b"" and form.speaks(original):
+    theirs = {name: value for name, value in named.items() if name not in CONTROL}
+    if NULL in named and record.value == b"" and form.speaks(theirs):
         original = original._replace(value=None)
     if foreign or VERSION not in named:
-        return _read_theirs(original, form)
+        return _read_theirs(original, form, theirs)
     version = min(_number(named, VERSION), record.offset)
     original = original._replace(offset=version, timestamp=_number(named, TIMESTAMP))
-    return Word(version, original, form.decode(original), True)
+    return Word(version, original, form.decode(original, theirs), True)
+
+
+_new = tuple.__new__  # of every record there is: what a named tuple does on top of it would be felt
 
 
 def acknowledges(record: Record) -> bool:
@@ -130,7 +133,7 @@ def stripped(headers: Headers) -> Headers:
     return [header for header in headers if header[0] not in CONTROL]
 
 
-def _number(named: dict[str, bytes | None], name: str) -> int:
+def _number(named: Named, name: str) -> int:
     text = named.get(name)
     if not text or not text.isdigit() or len(text) > 18:
         raise formats.Invalid(f"header {name} is not a whole number: {formats.shown(text)}")

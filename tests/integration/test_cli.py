@@ -20,7 +20,6 @@ from almanac import formats, kafka, scan, topics, words
 from almanac.book import trust
 from almanac.broker import Broker
 from almanac.cli import app
-from almanac.formats import etf1
 from almanac.record import Record
 from almanac.settings import Settings
 
@@ -69,7 +68,7 @@ def test_a_schedule_is_a_record_that_the_format_reads(broker: Broker, environmen
     assert (shown["id"], shown["due_ms"]) == ("vid1", 1893452400250)
     assert (shown["due"], shown["due_utc"]) == ("2030-01-01 00:00:00.250+01:00", "2029-12-31 23:00:00.250+00:00")
     found = written(broker, shown)
-    read = etf1.Etf1(0).decode(found)
+    read = formats.schedule(found, formats.named("etf1"))
     assert found.key == b"vid1"
     assert (read.due, read.target, read.key, read.value) == (1893452400250, "never-made", b"42", "hé".encode())
     assert [header for header in found.headers if header[0] == "a"] == [("a", b"b=c"), ("a", b"")]
@@ -361,7 +360,7 @@ def test_schedule_and_cancel_speak_the_format_of_the_topic(
     environment = environment | {"SCHEDULES_TOPICS": f"{environment['SCHEDULES_TOPICS']}={form}"}
     told = ["schedule", "--at", "2097-01-01T00:00:00Z", "--topic", "t", "--key", "k", "--value", "v", "--header", "h=1"]
     place = json.loads(run(app, [*told, "--id", "x", "--json"], env=environment).stdout)
-    said = formats.named(form).decode(written(broker, place))
+    said = formats.schedule(written(broker, place), formats.named(form))
     assert (said.due, said.target, said.key, said.value) == (place["due_ms"], "t", b"k", b"v")
     assert ("h", b"1") in said.headers
     cancelled = json.loads(run(app, ["cancel", "x", "--no-wait", "--json"], env=environment).stdout)

@@ -66,7 +66,7 @@ def test_every_refusal_is_an_error_of_its_own_that_says_what_to_do() -> None:
 
 @given(content=contents, id=ids, at=times)
 def test_etf1(content: Message, id: bytes, at: datetime) -> None:
-    said = formats.named("etf1").decode(record(etf1.schedule(content, id, at, now=NOW)))
+    said = formats.schedule(record(etf1.schedule(content, id, at, now=NOW)), formats.named("etf1"))
     assert (said.due, said.target, said.key, said.value) == (ms(at), content.topic, content.key, content.value)
     assert [header for header in said.headers if not header[0].startswith("scheduler-")] == content.headers
 
@@ -75,7 +75,7 @@ def test_etf1(content: Message, id: bytes, at: datetime) -> None:
 def test_sky(content: Message, id: bytes, at: datetime, form: str, null: bool) -> None:
     content = replace(content, value=None) if null else content
     built = sky.schedule(content, id, at, "expiry", form)  # type: ignore[arg-type]
-    said = formats.named(f"sky-{form}").decode(record(built))
+    said = formats.schedule(record(built), formats.named(f"sky-{form}"))
     found = (said.due, said.target, said.key, said.value, said.headers)
     assert found == (ms(at), content.topic, content.key, content.value, content.headers)
 
@@ -84,7 +84,7 @@ def test_sky(content: Message, id: bytes, at: datetime, form: str, null: bool) -
 def test_karafka(content: Message, at: datetime, partition: int | None) -> None:
     built = karafka.schedule(replace(content, partition=partition), at, "rails", now=NOW)
     assert (built.key or b"").startswith(content.topic.encode() + b"-")
-    said = formats.named("karafka").decode(record(built))
+    said = formats.schedule(record(built), formats.named("karafka"))
     assert (said.due, said.target, said.key) == (next_second(at), content.topic, content.key)
     assert said.partition == (-1 if partition is None else partition)
 
@@ -173,7 +173,8 @@ def test_a_retry_goes_with_every_format_that_carries_headers() -> None:
     assert due == NOW + timedelta(seconds=5)
     built = karafka.schedule(content, due, "rails", now=NOW)
     assert client.is_retried(built.headers)
-    assert client.is_retried(formats.named("sky-avro").decode(record(sky.schedule(content, "x", due, "t"))).headers)
+    said = formats.schedule(record(sky.schedule(content, "x", due, "t")), formats.named("sky-avro"))
+    assert client.is_retried(said.headers)
 
 
 def test_retries_wait_longer_each_time_and_end() -> None:

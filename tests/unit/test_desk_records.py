@@ -47,7 +47,7 @@ def test_what_karafka_says_of_partitions_stays() -> None:
         ("schedule_target_partition", b"3"),
     ]  # fmt: skip
     record = Record("schedules", 0, 1, 1, b"id", b"x", headers)
-    schedule = formats.named("auto").decode(record)
+    schedule = formats.schedule(record, formats.named("auto"))
     moved = read("auto", records.revised("auto", record, schedule, desk.Change(due=FAR + 10_000)))
     assert (moved.partition, moved.due) == (3, -(-(FAR + 10_000) // 1000) * 1000)
 

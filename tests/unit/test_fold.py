@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from logs import TOPIC, TOPIC_ID, record, schedule
 
 from almanac import formats, words
-from almanac.book import fold, worker
+from almanac.book import columns, fold, worker
 from almanac.book.stretch import Stretch
 from almanac.record import Headers, Record
 
@@ -76,7 +76,9 @@ def mutated(chance: random.Random, record: Record) -> Record:
 def folded(records: Sequence[Record], form: str = "etf1", start: int = 0, complete: int = fold.NONE) -> list[Any]:
     """The rows that a stretch of these becomes."""
     folding = fold.Fold(Stretch(TOPIC, records[0].partition, start, 1 << 62, complete, TOPIC_ID, form))
-    folding.take(records)
+    for first in range(0, len(records), columns.CHUNK_RECORDS):
+        if not folding.take(records[first : first + columns.CHUNK_RECORDS]):
+            break
     rows: list[Any] = pa.Table.from_batches(folding.news(), fold.NEWS).to_pylist()
     return rows
 
@@ -123,7 +125,7 @@ def test_the_fold_equals_the_statement_of_the_rules(seed: int, chunk: int) -> No
     chance = random.Random(seed)
     log = logs.log(chance, 0, chance.randint(1, 30))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fold, "CHUNK_RECORDS", chunk)
+        patch.setattr(columns, "CHUNK_RECORDS", chunk)
         rows = folded(log)
     truth = logs.truth(log)
     words_ = {row["key"]: row for row in rows if row["slot"] == fold.WORD}

@@ -24,7 +24,7 @@ def ledger() -> Ledger:
 def row(ledger: Ledger, version: int = 3) -> Entry:
     """As a page brings it."""
     word = record(version, b"k", b"v", schedule())
-    return Entry(ledger, version, word, ledger.format.decode(word), paged=True)
+    return Entry(ledger, version, word, formats.schedule(word, ledger.format), paged=True)
 
 
 def tombstone(offset: int, version: int = 3) -> Record:

@@ -11,14 +11,14 @@ is shuffled. Python reads a record and appends it to columns; all else is Arrow'
 stretch takes of the memory are a few numbers and the key of each record, whatever its size.
 """
 
-import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from almanac import formats, words
+from almanac.book import columns
 from almanac.book.stretch import Stretch
 from almanac.record import Record
 
@@ -27,14 +27,10 @@ WORD, OFFSET = -1, -2
 
 NONE = -1  # a version, a kill or an offset that there is not
 
-CHUNK_RECORDS = 10_000
-CHUNK_BYTES = 8 << 20  # of payloads: they may be large
-
-HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
 NEWS = pa.schema([
     ("topic", pa.string()), ("partition", pa.int32()), ("key", pa.binary()), ("slot", pa.int64()),
     ("version", pa.int64()), ("kill", pa.int64()), ("due", pa.int64()), ("timestamp", pa.int64()),
-    ("value", pa.binary()), ("headers", HEADERS), ("target", pa.string()), ("reason", pa.string()),
+    ("value", pa.binary()), ("headers", columns.HEADERS), ("target", pa.string()), ("reason", pa.string()),
     ("last_offset", pa.int64()), ("last_kind", pa.string()), ("last_version", pa.int64()),
 ])  # fmt: skip
 
@@ -52,10 +48,11 @@ _S, _R, _C, _T, _X, _G, _D, _PAST = range(len(_KINDS))  # the last: a repeat of 
 _EVENTS = pa.schema([
     ("key", pa.binary()), ("offset", pa.int64()), ("kind", pa.int8()), ("number", pa.int64()), ("row", pa.int32()),
 ])  # fmt: skip
+_PAYLOAD = pa.schema([NEWS.field(name) for name in ("due", "timestamp", "value", "headers", "target", "reason")])
+_GARBAGE = pa.schema([("key", pa.binary()), ("offset", pa.int64()), ("row", pa.int32())])
 _TOMBS = pa.schema([
     ("key", pa.binary()), ("acks", pa.int64()), ("offset", pa.int64()), ("at", pa.int64()), ("reason", pa.string()),
 ])  # fmt: skip
-_PAYLOAD = pa.schema([NEWS.field(name) for name in ("due", "timestamp", "value", "headers", "target", "reason")])
 
 
 class Fold:
@@ -63,44 +60,52 @@ class Fold:
 
     def __init__(self, stretch: Stretch) -> None:
         self._stretch = stretch
-        self._form = formats.named(stretch.form)
+        self._form = formats.Brief(formats.named(stretch.form))
         self.records = 0
         self.undecided = 0  # keys without a word or a kill of this stretch: the book's row may say more (with `news`)
         self.gone = GONE.empty_table()  # with `news`
         self.halt: int | None = None  # where a record of the future is: the stretch ends there
-        self._events = _Columns(_EVENTS)
-        self._tombs = _Columns(_TOMBS)
-        self._payloads = _Payloads()
-        self._kept = _Kept()
+        self._row = 0  # of the next payload
+        self._events, self._tombs = columns.Columns(_EVENTS), columns.Columns(_TOMBS)
+        self._garbage = columns.Columns(_GARBAGE)
+        self._payloads = columns.Filed(_PAYLOAD)
         self._repeats = False
         self._disposed: dict[tuple[bytes | None, int], int] = {}  # garbage of before the stretch -> by which offset
         self._over: set[tuple[bytes | None, int]] = set()  # garbage of this very stretch that is disposed of
 
-    def take(self, records: Iterable[Record]) -> bool:
-        """Reads them; False: no more of them, the partition halts."""
-        stretch, form, topic_id = self._stretch, self._form, self._stretch.topic_id
-        event, payload = self._events.add, self._payloads
+    def take(self, records: Sequence[Record]) -> bool:
+        """Reads some; False: no more of them, the partition halts."""
+        stretch, form, topic_id, read = self._stretch, self._form, self._stretch.topic_id, words.read
+        events: list[columns.Row] = []
+        tombs: list[columns.Row] = []
+        garbage: list[columns.Row] = []
+        payloads: list[columns.Row] = []
+        event, payload, row = events.append, payloads.append, self._row
         for record in records:
-            said = words.read(record, form, topic_id)
+            said = read(record, form, topic_id)
             offset, key = record.offset, record.key or b""
             if isinstance(said, words.Word):
-                version, original, planned, ours = said
+                version, original, (due, target, *_), ours = said
                 kind = _S
                 if ours:  # a repeat of what the book has read past is no word: it may be over
                     kind = _R if version >= stretch.complete else _PAST
                     self._repeats = True
-                event((key, offset, kind, version, payload.add(original, planned.due, planned.target, None)))
+                event((key, offset, kind, version, row))
+                payload((due, original.timestamp, original.value, original.headers, target, None))
+                row += 1
             elif isinstance(said, words.Kill):
                 if not said.ours:
                     event((key, offset, _C, said.version, NONE))
                 elif words.acknowledges(record):
                     event((key, offset, _T, said.version, NONE))
-                    self._tombs.add((key, said.version, offset, record.timestamp, words.reason(record)))
+                    tombs.append((key, said.version, offset, record.timestamp, words.reason(record)))
                 else:
                     event((key, offset, _X, said.version, NONE))
             elif isinstance(said, words.Garbage):
                 event((key, offset, _G, NONE, NONE))
-                payload.add(record, None, None, said.reason)
+                garbage.append((record.key, offset, row))
+                payload((None, record.timestamp, record.value, record.headers, None, said.reason))
+                row += 1
             elif isinstance(said, words.Disposal):
                 event((key, offset, _D, NONE, NONE))
                 if said.of < stretch.start:
@@ -109,25 +114,21 @@ class Fold:
                     self._over.add((record.key, said.of))
             else:
                 self.halt = offset
-                return False
-            self.records += 1
-            if payload.full or self._events.full:
-                self._flush()
-        return True
-
-    def _flush(self) -> None:
-        self._events.flush()
-        self._tombs.flush()
-        if self._payloads.rows:
-            self._kept.add(self._payloads.batch())
+                break
+        self._row = row
+        self.records += len(events)
+        self._events.add(events)
+        self._tombs.add(tombs)
+        self._garbage.add(garbage)
+        self._payloads.add(payloads)
+        return self.halt is None
 
     def news(self) -> Iterator[pa.RecordBatch]:
         """The rows, as NEWS has them. After the last of them `gone` and `undecided` are known."""
-        self._flush()
         try:
             yield from self._news()
         finally:
-            self._kept.close()
+            self._payloads.close()
 
     def _news(self) -> Iterator[pa.RecordBatch]:
         events = self._events.table()
@@ -137,8 +138,8 @@ class Fold:
         self.undecided = pc.sum(pc.less(newest, max(0, self._stretch.start))).as_py() or 0
         live = pc.greater(keys["version"], keys["kill"])
         pending, told = _Sorted(keys.filter(live)), _Sorted(fired)
-        gone = [self._fired(told.before(0), None)]
-        for first, chunk in self._kept.chunks():
+        gone, garbage = [self._fired(told.before(0), None)], _Sorted(self._lasting())
+        for first, chunk in self._payloads.chunks():
             end = first + chunk.num_rows
             if (some := pending.before(end)).num_rows == chunk.num_rows:
                 yield self._rows(some, chunk)
@@ -146,12 +147,8 @@ class Fold:
                 yield self._rows(some, chunk.take(_within(some, first)))
             if (some := told.before(end)).num_rows:
                 gone.append(self._fired(some, chunk.select(["due", "target"]).take(_within(some, first))))
-            garbage = chunk.filter(pc.is_valid(chunk["reason"]))
-            if self._over and garbage.num_rows:
-                places = zip(garbage["key"].to_pylist(), garbage["offset"].to_pylist(), strict=True)
-                garbage = garbage.filter(pa.array([place not in self._over for place in places]))
-            if garbage.num_rows:
-                yield self._garbage(garbage)
+            if (some := garbage.before(end)).num_rows:
+                yield self._unread(some, chunk.take(_within(some, first)))
         self.gone = pa.concat_tables(gone)
         over = keys.filter(pc.invert(live))
         if over.num_rows:
@@ -177,11 +174,19 @@ class Fold:
             columns |= {name: payload[name] for name in _PAYLOAD.names}
         return self._batch(keys.num_rows, slot=pa.repeat(WORD, keys.num_rows), **columns)
 
-    def _garbage(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        offset, count = rows["offset"], rows.num_rows
+    def _lasting(self) -> pa.Table:
+        """The garbage that nobody has disposed of."""
+        garbage = self._garbage.table()
+        if self._over and garbage.num_rows:
+            places = zip(garbage["key"].to_pylist(), garbage["offset"].to_pylist(), strict=True)
+            garbage = garbage.filter(pa.array([place not in self._over for place in places]))
+        return garbage
+
+    def _unread(self, garbage: pa.Table, payload: pa.RecordBatch) -> pa.RecordBatch:
+        offset, count = garbage["offset"], garbage.num_rows
         return self._batch(
-            count, key=rows["key"], slot=offset, version=offset, kill=pa.repeat(NONE, count),
-            last_offset=offset, last_kind=pa.repeat("G", count), **{name: rows[name] for name in _PAYLOAD.names},
+            count, key=garbage["key"], slot=offset, version=offset, kill=pa.repeat(NONE, count),
+            last_offset=offset, last_kind=pa.repeat("G", count), **{name: payload[name] for name in _PAYLOAD.names},
         )  # fmt: skip
 
     def _disposals(self) -> pa.RecordBatch:
@@ -206,103 +211,6 @@ class Fold:
                 column = column.combine_chunks()
             arrays.append(column if column.type == field.type else column.cast(field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=NEWS)
-
-
-class _Columns:
-    """Rows that become columns, some at a time."""
-
-    def __init__(self, schema: pa.Schema) -> None:
-        self._schema = schema
-        self._rows: list[tuple[Any, ...]] = []
-        self._batches: list[pa.RecordBatch] = []
-        self.add = self._rows.append
-
-    @property
-    def full(self) -> bool:
-        return len(self._rows) >= CHUNK_RECORDS
-
-    def flush(self) -> None:
-        if self._rows:
-            columns = zip(zip(*self._rows, strict=True), self._schema, strict=True)
-            arrays = [pa.array(column, field.type) for column, field in columns]
-            self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
-            self._rows.clear()
-
-    def table(self) -> pa.Table:
-        """All that was flushed, once."""
-        batches, self._batches = self._batches, []
-        return pa.Table.from_batches(batches, self._schema).combine_chunks()
-
-
-class _Payloads:
-    """The records of words and garbage, each a row with a number."""
-
-    SCHEMA = pa.schema([("key", pa.binary()), ("offset", pa.int64()), *_PAYLOAD])
-
-    def __init__(self) -> None:
-        self.row = 0  # the number of the next one
-        self.rows: list[tuple[Any, ...]] = []
-        self._names: list[str] = []
-        self._values: list[bytes | None] = []
-        self._lengths = [0]
-        self._bytes = 0
-
-    @property
-    def full(self) -> bool:
-        return self._bytes >= CHUNK_BYTES
-
-    def add(self, record: Record, due: int | None, target: str | None, reason: str | None) -> int:
-        """The row's number."""
-        headers, value = record.headers, record.value
-        if headers:
-            names, values = zip(*headers, strict=True)
-            self._names += names
-            self._values += values
-            self._bytes += sum(map(len, filter(None, values)))
-        self._lengths.append(len(self._names))
-        self._bytes += 200 if value is None else len(value) + 200
-        self.rows.append((record.key, record.offset, due, record.timestamp, value, target, reason))
-        self.row += 1
-        return self.row - 1
-
-    def batch(self) -> pa.RecordBatch:
-        types = [field.type for field in self.SCHEMA if field.name != "headers"]
-        key, offset, due, timestamp, value, target, reason = (
-            pa.array(column, kind) for column, kind in zip(zip(*self.rows, strict=True), types, strict=True)
-        )
-        pairs = [pa.array(self._names, pa.string()), pa.array(self._values, pa.binary())]
-        fields = list(HEADERS.value_type)
-        headers = pa.ListArray.from_arrays(
-            pa.array(self._lengths, pa.int32()), pa.StructArray.from_arrays(pairs, fields=fields)
-        )
-        self.rows.clear()
-        self._names, self._values, self._lengths, self._bytes = [], [], [0], 0
-        columns = [key, offset, due, timestamp, value, headers, target, reason]
-        return pa.RecordBatch.from_arrays(columns, schema=self.SCHEMA)
-
-
-class _Kept:
-    """Batches in a file, until they are read once more."""
-
-    def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `close`); without a name it is gone with us
-        self._writer = pa.ipc.new_file(self._file, _Payloads.SCHEMA)
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        self._writer.write_batch(batch)
-
-    def chunks(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Each with the number of its first row."""
-        self._writer.close()
-        first = 0
-        reader = pa.ipc.open_file(self._file)
-        for number in range(reader.num_record_batches):
-            chunk = reader.get_batch(number)
-            yield first, chunk
-            first += chunk.num_rows
-
-    def close(self) -> None:
-        self._file.close()
 
 
 class _Sorted:

@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Iterator, Mapping
+from itertools import repeat
 from typing import Any, NamedTuple, Protocol
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
 from almanac import errors, kafka, tail
-from almanac.record import Record
+from almanac.record import UNREADABLE, Record
 
 Partition = tuple[str, int]
 Offsets = Mapping[Partition, int]
@@ -57,8 +58,9 @@ class KafkaLog:
         heard, last, trouble = time.monotonic(), stretch.start - 1, "it says nothing"
         while last + 1 < end:
             found = consumer.consume(RECORDS, 0.2)
-            records = [_record(message, stretch) for message in found if message.error() is None]
-            for message in found if len(records) < len(found) else ():
+            good = [message for message in found if message.error() is None]
+            records = _records(good, stretch)
+            for message in found if len(good) < len(found) else ():
                 if kafka.is_end(message):
                     # A transaction's marker may be the last thing before the end: then the end is told instead.
                     last = max(last, (message.offset() or 0) - 1)
@@ -87,17 +89,23 @@ class KafkaLog:
             self._consumer = None
 
 
-def _record(message: Any, stretch: Stretch) -> Record:
-    """As `tail.said`, of which the place is known: it is done for every record there is."""
-    try:
-        headers: Any = message.headers() or []
-    except Exception:  # rule 5: a header's name that is not UTF-8 makes the client raise
-        headers = [("\ufffd", None)]
-    fields = (
-        stretch.topic, stretch.partition, message.offset(), message.timestamp()[1], message.key(), message.value(),
-        headers,
+def _records(messages: list[Message], stretch: Stretch) -> list[Record]:
+    """As `tail.said`, of which the place is known: column by column, for it is done for every record there is."""
+    columns = zip(
+        repeat(stretch.topic), repeat(stretch.partition), map(Message.offset, messages),
+        [at for _, at in map(Message.timestamp, messages)], map(Message.key, messages), map(Message.value, messages),
+        _headers(messages),
     )  # fmt: skip
-    return _new(Record, fields)
+    # what a named tuple does on top of it would be felt
+    return list(map(tuple.__new__, repeat(Record), columns))
 
 
-_new = tuple.__new__  # what a named tuple does on top of it would be felt
+def _headers(messages: list[Message]) -> Iterator[Any]:
+    rest, more = iter(messages), True
+    while more:
+        try:
+            for found in map(Message.headers, rest):
+                yield found or []
+            more = False
+        except Exception:  # rule 5: a header's name that is not UTF-8 makes the client raise
+            yield [(UNREADABLE, None)]

@@ -204,7 +204,7 @@ class Sight:
         """The record as its user wrote it, and what it says; None: it was read with other settings."""
         record = Record(row.topic, row.partition, row.version, row.timestamp, row.id, row.value, row.headers)
         try:
-            return record, self._forms[row.topic].decode(record)
+            return record, formats.schedule(record, self._forms[row.topic])
         except (formats.Invalid, formats.Incompatible):
             return record, None
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from importlib import resources
 from typing import NamedTuple, Protocol
 
-from almanac.record import Headers, Record
+from almanac.record import Headers, Named, Record, first
 
 # Spark's timestamps and ISO dates end with the year 9999: a later due time is garbage in every format.
 LAST_DUE = 253_402_300_799_999
@@ -40,17 +40,20 @@ class Schedule(NamedTuple):
 
 
 class Format(Protocol):
-    """A wire format."""
+    """A wire format. `named` are a record's headers by name."""
 
     name: str
 
-    def decode(self, record: Record) -> Schedule:
+    def plan(self, record: Record, named: Named) -> tuple[int, str]:
+        """When the record's schedule is due, and its target topic. Raises Invalid, Incompatible."""
+
+    def decode(self, record: Record, named: Named) -> Schedule:
         """The schedule that a record stands for. Raises Invalid, Incompatible."""
 
-    def speaks(self, record: Record) -> bool:
-        """Is this record a schedule although its value is null? Otherwise it cancels or acknowledges."""
+    def speaks(self, named: Named) -> bool:
+        """Is this null-valued record a schedule all the same? Otherwise it cancels or acknowledges."""
 
-    def acknowledged(self, record: Record) -> int | None:
+    def acknowledged(self, named: Named) -> int | None:
         """The version that this null-valued record of the format's own program acknowledges; None: it cancels."""
 
     def tombstone(self, record: Record) -> Headers:
@@ -58,6 +61,23 @@ class Format(Protocol):
 
     def null(self) -> Headers:
         """The headers without which the format's own program could not read a null-valued record."""
+
+
+class Brief:
+    """A format for who keeps schedules and delivers none: checked as ever, but only due time and target are told."""
+
+    def __init__(self, form: Format) -> None:
+        self.name, self.plan = form.name, form.plan
+        self.speaks, self.acknowledged = form.speaks, form.acknowledged
+        self.tombstone, self.null = form.tombstone, form.null
+
+    def decode(self, record: Record, named: Named) -> Schedule:
+        """See Format."""
+        due, target = self.plan(record, named)
+        return _new(Schedule, (due, target, None, -1, None, [], None, None, None))
+
+
+_new = tuple.__new__  # of every record there is: what a named tuple does on top of it would be felt
 
 
 @lru_cache(maxsize=4096)
@@ -68,13 +88,17 @@ def legal_topic(name: bytes) -> str | None:
     return None
 
 
+def schedule(record: Record, form: Format) -> Schedule:
+    """The schedule of a record that is known to be one. Raises Invalid, Incompatible."""
+    return form.decode(record, first(record.headers))
+
+
 # What every format checks alike.
 
 
-def check_id(record: Record) -> None:
-    """Raises Invalid if the record has no id."""
-    if not record.key:
-        raise Invalid("the id (the record's key) is empty; each schedule needs one")
+def no_id() -> Invalid:
+    """What is wrong with a record without an id."""
+    return Invalid("the id (the record's key) is empty; each schedule needs one")
 
 
 def due_ms(due: int, what: str) -> int:
@@ -94,7 +118,7 @@ def target(name: bytes | None, what: str) -> str:
     return topic
 
 
-def number(named: dict[str, bytes | None], name: str, digits: int = 12) -> int:
+def number(named: Named, name: str, digits: int = 12) -> int:
     """A header that holds a whole number."""
     if name not in named:
         raise Invalid(f"header {name} is missing")

@@ -2,9 +2,7 @@
 
 from almanac import formats
 from almanac.formats import etf1, karafka
-from almanac.record import Headers, Record
-
-_KARAFKA = frozenset((karafka.VERSION, karafka.TYPE))
+from almanac.record import Headers, Named, Record, first
 
 
 class Auto:
@@ -15,28 +13,29 @@ class Auto:
     def __init__(self, grace: int = 0) -> None:
         self._etf1, self._karafka = etf1.Etf1(grace), karafka.Karafka()
 
-    def decode(self, record: Record) -> formats.Schedule:
+    def plan(self, record: Record, named: Named) -> tuple[int, str]:
         """See formats.Format."""
-        return self._of(record).decode(record)
+        return self._of(named).plan(record, named)
 
-    def speaks(self, record: Record) -> bool:
+    def decode(self, record: Record, named: Named) -> formats.Schedule:
         """See formats.Format."""
-        return self._of(record).speaks(record)
+        return self._of(named).decode(record, named)
 
-    def acknowledged(self, record: Record) -> int | None:
+    def speaks(self, named: Named) -> bool:
         """See formats.Format."""
-        return self._of(record).acknowledged(record)
+        return self._of(named).speaks(named)
+
+    def acknowledged(self, named: Named) -> int | None:
+        """See formats.Format."""
+        return self._of(named).acknowledged(named)
 
     def tombstone(self, record: Record) -> Headers:
         """See formats.Format."""
-        return self._of(record).tombstone(record)
+        return self._of(first(record.headers)).tombstone(record)
 
     def null(self) -> Headers:
         """Karafka's: who reads `etf1` does not look at the headers of a null value."""
         return self._karafka.null()
 
-    def _of(self, record: Record) -> formats.Format:
-        for name, _ in record.headers:
-            if name in _KARAFKA:
-                return self._karafka
-        return self._etf1
+    def _of(self, named: Named) -> formats.Format:
+        return self._karafka if karafka.VERSION in named or karafka.TYPE in named else self._etf1

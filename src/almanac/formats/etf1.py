@@ -3,7 +3,7 @@
 from functools import lru_cache
 
 from almanac import formats
-from almanac.record import Headers, Record, first
+from almanac.record import Headers, Named, Record
 
 EPOCH, EPOCH_MS = "scheduler-epoch", "scheduler-epoch-ms"
 TOPIC, KEY = "scheduler-target-topic", "scheduler-target-key"
@@ -22,25 +22,28 @@ class Etf1:
     def __init__(self, grace: int = 0) -> None:
         self._grace = grace + TOLERANCE
 
-    def decode(self, record: Record) -> formats.Schedule:
+    def plan(self, record: Record, named: Named) -> tuple[int, str]:
         """See formats.Format."""
-        formats.check_id(record)
-        headers = record.headers
-        named = first(headers)
+        if not record.key:
+            raise formats.no_id()
         due = _due(named)
         name = named.get(TOPIC)
         if name is None:
             raise formats.Invalid(f"header {TOPIC} is missing; it names the topic to deliver to")
-        target = formats.target(name, _WHERE)
-        out = [*headers, _since(record.timestamp // 1000), ("scheduler-key", record.key), _origin(record.topic)]
+        return due, formats.legal_topic(name) or formats.target(name, _WHERE)
+
+    def decode(self, record: Record, named: Named) -> formats.Schedule:
+        """See formats.Format."""
+        due, target = self.plan(record, named)
+        out = [*record.headers, _since(record.timestamp // 1000), ("scheduler-key", record.key), _origin(record.topic)]
         grace = FOREVER if REQUEST in named else self._grace
         return formats.Schedule(due, target, named.get(KEY), -1, record.value, out, grace)
 
-    def speaks(self, record: Record) -> bool:
+    def speaks(self, named: Named) -> bool:
         """See formats.Format."""
         return False
 
-    def acknowledged(self, record: Record) -> int | None:
+    def acknowledged(self, named: Named) -> int | None:
         """See formats.Format."""
         return None
 
@@ -67,7 +70,7 @@ def _origin(topic: str) -> tuple[str, bytes | None]:
     return "scheduler-topic", topic.encode()
 
 
-def _due(named: dict[str, bytes | None]) -> int:
+def _due(named: Named) -> int:
     name, factor = (EPOCH_MS, 1) if EPOCH_MS in named else (EPOCH, 1000)
     if name not in named:
         raise formats.Invalid(f"header {EPOCH} is missing; it says when, in seconds since 1970")

@@ -4,7 +4,7 @@ import binascii
 from functools import lru_cache
 
 from almanac import formats
-from almanac.record import Headers, Record, first
+from almanac.record import Headers, Named, Record
 
 VERSION, TYPE = "schedule_schema_version", "schedule_source_type"
 EPOCH, TOPIC = "schedule_target_epoch", "schedule_target_topic"
@@ -22,10 +22,10 @@ class Karafka:
 
     name = "karafka"
 
-    def decode(self, record: Record) -> formats.Schedule:
+    def plan(self, record: Record, named: Named) -> tuple[int, str]:
         """See formats.Format."""
-        formats.check_id(record)
-        named = first(record.headers)
+        if not record.key:
+            raise formats.no_id()
         _check_version(named.get(VERSION), KNOWN)
         if named.get(TYPE) != b"schedule":
             raise formats.Invalid(f"header {TYPE} of a record with a payload is not schedule: {_text(named, TYPE)}")
@@ -33,11 +33,14 @@ class Karafka:
         if TOPIC not in named:
             raise formats.Invalid(f"header {TOPIC} is missing; it names the topic to deliver to")
         target = formats.target(named[TOPIC], _WHERE)
-        partition, by = -1, named.get(PARTITION_KEY)
-        if named.get(PARTITION) is not None:
-            partition = formats.number(named, PARTITION)
-            if partition > formats.LAST_PARTITION:
-                raise formats.Invalid(f"header {PARTITION} is no partition: {partition}")
+        if PARTITION in named:
+            _partition(named)
+        return due, target
+
+    def decode(self, record: Record, named: Named) -> formats.Schedule:
+        """See formats.Format."""
+        due, target = self.plan(record, named)
+        partition, by = _partition(named), named.get(PARTITION_KEY)
         out: Headers = [
             *record.headers,
             ("schedule_source_topic", record.topic.encode()),
@@ -48,13 +51,12 @@ class Karafka:
         hashed = None if partition >= 0 or by is None else binascii.crc32(by)
         return formats.Schedule(due, target, named.get(KEY), partition, record.value, out, None, hashed, self)
 
-    def speaks(self, record: Record) -> bool:
+    def speaks(self, named: Named) -> bool:
         """See formats.Format."""
-        return first(record.headers).get(TYPE) == b"schedule"
+        return named.get(TYPE) == b"schedule"
 
-    def acknowledged(self, record: Record) -> int | None:
+    def acknowledged(self, named: Named) -> int | None:
         """See formats.Format."""
-        named = first(record.headers)
         if named.get(TYPE) == b"tombstone" and SOURCE_OFFSET in named:
             return formats.number(named, SOURCE_OFFSET, digits=18)
         return None
@@ -79,5 +81,14 @@ def _check_version(version: bytes | None, known: tuple[int, ...]) -> None:
         raise formats.Incompatible(f"header {VERSION} is {text}; {UNDERSTOOD}")
 
 
-def _text(named: dict[str, bytes | None], name: str) -> str:
+def _partition(named: Named) -> int:
+    if named.get(PARTITION) is None:
+        return -1
+    partition = formats.number(named, PARTITION)
+    if partition > formats.LAST_PARTITION:
+        raise formats.Invalid(f"header {PARTITION} is no partition: {partition}")
+    return partition
+
+
+def _text(named: Named, name: str) -> str:
     return formats.shown(named.get(name))

@@ -7,7 +7,7 @@ from typing import Any
 import fastavro
 
 from almanac import formats
-from almanac.record import Headers, Record
+from almanac.record import Headers, Named, Record
 
 SCHEMA = formats.schema("sky-avro")
 
@@ -26,20 +26,26 @@ class SkyAvro:
 
     name = "sky-avro"
 
-    def decode(self, record: Record) -> formats.Schedule:
+    def plan(self, record: Record, named: Named) -> tuple[int, str]:
+        """See formats.Format. Whether the value can be read at all shows when it is read."""
+        due, target, *_ = self.decode(record, named)
+        return due, target
+
+    def decode(self, record: Record, named: Named) -> formats.Schedule:
         """See formats.Format."""
-        formats.check_id(record)
+        if not record.key:
+            raise formats.no_id()
         said = _read(record.value or b"")
         headers: Headers = [(formats.header_name(name), value) for name, value in said.get("headers", {}).items()]
         due = formats.due_ms(said["time"], "field time")
         target = formats.target(said["topic"].encode(), "field topic")
         return formats.Schedule(due, target, said["key"], -1, said["value"], headers, None, form=self)
 
-    def speaks(self, record: Record) -> bool:
+    def speaks(self, named: Named) -> bool:
         """See formats.Format."""
         return False
 
-    def acknowledged(self, record: Record) -> int | None:
+    def acknowledged(self, named: Named) -> int | None:
         """See formats.Format."""
         return None
 

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from almanac import formats
-from almanac.record import Headers, Record
+from almanac.record import Headers, Named, Record
 
 
 class SkyJson:
@@ -14,20 +14,26 @@ class SkyJson:
 
     name = "sky-json"
 
-    def decode(self, record: Record) -> formats.Schedule:
+    def plan(self, record: Record, named: Named) -> tuple[int, str]:
+        """See formats.Format. Whether the value can be read at all shows when it is read."""
+        due, target, *_ = self.decode(record, named)
+        return due, target
+
+    def decode(self, record: Record, named: Named) -> formats.Schedule:
         """See formats.Format."""
-        formats.check_id(record)
+        if not record.key:
+            raise formats.no_id()
         said = _read(record.value or b"")
         time, topic = said.get("time"), said.get("topic")
         if type(time) is not int:
             raise formats.Invalid(f"field time is not a whole number: {json.dumps(time)[:80]}")
         if type(topic) is not str:
             raise formats.Invalid(f"field topic is not a text: {json.dumps(topic)[:80]}")
-        named = said.get("headers")
-        if named is not None and type(named) is not dict:
-            raise formats.Invalid(f"field headers is not an object: {json.dumps(named)[:80]}")
+        told = said.get("headers")
+        if told is not None and type(told) is not dict:
+            raise formats.Invalid(f"field headers is not an object: {json.dumps(told)[:80]}")
         headers: Headers = [
-            (formats.header_name(name), _bytes(text, f"header {name}")) for name, text in (named or {}).items()
+            (formats.header_name(name), _bytes(text, f"header {name}")) for name, text in (told or {}).items()
         ]
         value = said.get("value")
         return formats.Schedule(
@@ -36,11 +42,11 @@ class SkyJson:
             headers, None, form=self,
         )  # fmt: skip
 
-    def speaks(self, record: Record) -> bool:
+    def speaks(self, named: Named) -> bool:
         """See formats.Format."""
         return False
 
-    def acknowledged(self, record: Record) -> int | None:
+    def acknowledged(self, named: Named) -> int | None:
         """See formats.Format."""
         return None
 

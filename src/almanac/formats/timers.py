@@ -8,7 +8,7 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
 
 from almanac import formats
-from almanac.record import Record, first
+from almanac.record import UNREADABLE, Record, first
 
 ID = "scheduler-id"  # a header with which the requester chooses the id, so as to cancel
 
@@ -49,7 +49,7 @@ def name(record: Record, own: bytes) -> bytes:
     if not record.headers:
         return own
     named = first(record.headers)
-    if any("\ufffd" in header for header in named):
+    if UNREADABLE in named:
         raise formats.Invalid("a header's name is not UTF-8")
     chosen = named.get(ID, own)
     if not chosen:
