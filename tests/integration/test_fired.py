@@ -42,8 +42,8 @@ def hear(gone: fired.Fired, book: table.Book, records: list[Record], ids: dict[s
     cut = batch.Cut(
         position=book.position(), ends=ends(records), halted={}, whole=True, since_ms=0, formats=ETF1, topic_ids=ids
     )
-    with batch.folded(book.spark, Listed(records), cut, f"{book.folder}/batches") as folded:
-        return gone.take(folded, book)
+    with batch.folded(book.spark, Listed(records), cut, book.path, f"{book.folder}/batches") as folded:
+        return gone.take(folded)
 
 
 def take(gone: fired.Fired, book: table.Book, records: list[Record], ids: dict[str, str] = IDS) -> int:
@@ -51,7 +51,7 @@ def take(gone: fired.Fired, book: table.Book, records: list[Record], ids: dict[s
     counts: list[int] = []
     book.take(
         Listed(records), ends(records), ETF1, ids, whole=True,
-        before=lambda folded: counts.append(gone.take(folded, book)),
+        before=lambda folded: counts.append(gone.take(folded)),
     )  # fmt: skip
     return counts[0]
 
@@ -170,11 +170,8 @@ def test_a_damaged_table_is_set_aside(book: table.Book, gone: fired.Fired) -> No
 
 
 @pytest.mark.timeout(300)
-def test_every_tombstone_of_random_logs_is_there_once(
-    book: table.Book, gone: fired.Fired, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_tombstone_of_random_logs_is_there_once(book: table.Book, gone: fired.Fired) -> None:
     """However the log is cut, and though each batch begins before what is known."""
-    monkeypatch.setattr(fired, "EARLY", 1 << 50)  # these logs are of wheels whose clocks are years ahead
     chance = random.Random(5)
     all_logs = {p: logs.log(chance, p, chance.randint(1, 14)) for p in range(100)}
     wanted: Counter[tuple[int, bytes, int, int]] = Counter()
@@ -196,7 +193,7 @@ def test_every_tombstone_of_random_logs_is_there_once(
                     sure.add((r.partition, r.key or b"", r.timestamp))
         book.take(
             Listed(r for r, _ in said), {(TOPIC, p): end for p in all_logs}, ETF1, IDS, whole=end == 12,
-            before=lambda folded: [gone.take(folded, book) for _ in range(2)],
+            before=lambda folded: [gone.take(folded) for _ in range(2)],
         )  # fmt: skip
         begun = end
     found = rows(book)

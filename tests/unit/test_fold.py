@@ -79,7 +79,7 @@ def folded(records: Sequence[Record], form: str = "etf1", start: int = 0, comple
     for first in range(0, len(records), columns.CHUNK_RECORDS):
         if not folding.take(records[first : first + columns.CHUNK_RECORDS]):
             break
-    rows: list[Any] = pa.Table.from_batches(folding.news(), fold.NEWS).to_pylist()
+    rows: list[Any] = pa.Table.from_batches(folding.news(folding.keys()), fold.NEWS).to_pylist()
     return rows
 
 
@@ -155,7 +155,7 @@ def test_what_fired() -> None:
         record(6, b"other", None, fired(2)),  # of this id there was no such version
         record(7, b"a", None, words.repeat(1, None, TOPIC_ID)), record(8, b"a", None, []),
     ])  # fmt: skip
-    assert list(folding.news())
+    assert list(folding.news(folding.keys()))
     names = ("id", "version", "offset", "fired_at", "reason", "due", "target")
     assert sorted(tuple(row[name] for name in names) for row in folding.gone.to_pylist()) == [
         (b"a", 1, 3, logs.SINCE + 3, None, logs.DUE * 1000, "target"),
@@ -179,8 +179,14 @@ def test_keys_that_the_stretch_alone_does_not_decide() -> None:
         record(7, b"cancelled", None, []), record(8, b"damaged", b"v", []),
         record(9, b"repeated", b"v", [*schedule(), *words.repeat(2, 7, TOPIC_ID)]),
     ])  # fmt: skip
-    assert list(folding.news())
-    assert (folding.records, folding.undecided) == (5, 3)
+    keys = folding.keys()
+    assert dict(zip(keys["key"].to_pylist(), keys["decided"].to_pylist(), strict=True)) == {
+        b"new": True,
+        b"fired": False,
+        b"cancelled": True,
+        b"damaged": False,
+        b"repeated": False,
+    }
 
 
 def test_shares_are_even() -> None:

@@ -20,10 +20,13 @@ from almanac.book.stretch import BEGINNING, Log, Offsets, Partition, Stretch
 # `fold.NEWS` as Spark has it.
 _NEWS = f"""topic STRING, partition INT, key BINARY, slot BIGINT, version BIGINT, kill BIGINT, due BIGINT,
     timestamp BIGINT, value BINARY, headers {sql.HEADERS}, target STRING, reason STRING,
-    last_offset BIGINT, last_kind STRING, last_version BIGINT"""
+    last_offset BIGINT, last_kind STRING, last_version BIGINT, met BOOLEAN"""
 # `fold.GONE` as Spark has it.
 _GONE = """topic STRING, partition INT, id BINARY, version BIGINT, offset BIGINT, fired_at BIGINT, reason STRING,
     due BIGINT, target STRING"""
+
+# `worker.ODD` as Spark has it.
+_ODD = "topic STRING, partition INT, key BINARY"
 
 # The rows that a batch's offsets become.
 _OFFSETS = [
@@ -83,19 +86,23 @@ class Batch:
     cut: Cut
     news: DataFrame  # `fold`'s rows and those of the offsets, with `whole` and what `state.fresh` says of them
     gone: DataFrame | None  # `fold`'s rows of what fired, if anything did
+    odd: DataFrame | None  # keys of which the book's row still says something beside the batch: rare
+    odd_keys: int
     records: int
-    undecided: int  # keys of which the batch alone does not say what becomes of them
 
 
 @contextmanager
-def folded(spark: SparkSession, log: Log, cut: Cut, folder: str) -> Iterator[Batch]:
-    """The batch, for as long as the block lasts. A record of the future halts its partition there."""
+def folded(spark: SparkSession, log: Log, cut: Cut, book: str, folder: str) -> Iterator[Batch]:
+    """The batch, for as long as the block lasts. A record of the future halts its partition there.
+
+    `book` is the folder of the table.
+    """
     place = f"{folder}/{time.time_ns()}"
     try:
         system, path = places.at(place)
         system.create_dir(path, recursive=True)
         shares = worker.shares(cut.stretches(), int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
-        work = worker.Work(log, place)
+        work = worker.Work(log, worker.Book(book, cut.position.version) if cut.known else None, place)
         done = spark.sparkContext.parallelize(shares, len(shares)).map(work).collect() if shares else []
         for each in done:
             if each.error is not None:
@@ -114,10 +121,12 @@ def folded(spark: SparkSession, log: Log, cut: Cut, folder: str) -> Iterator[Bat
             *(f"n.{name}" for name in news.columns if name not in fresh),
             *(f"{sql} AS {name}" for name, sql in fresh.items()),
         )
-        gone = [each.gone for each in done if each.gone]
+        gone, odd = [each.gone for each in done if each.gone], [each.odd for each in done if each.odd]
         yield Batch(
-            cut=cut, news=news, gone=_read(spark, gone, _GONE) if gone else None,
-            records=sum(each.records for each in done), undecided=sum(each.undecided for each in done),
+            cut=cut, news=news,
+            gone=_read(spark, gone, _GONE) if gone else None,
+            odd=_read(spark, odd, _ODD) if odd else None, odd_keys=sum(each.odd_keys for each in done),
+            records=sum(each.records for each in done),
         )  # fmt: skip
     finally:
         places.discard(place)  # else it goes with the checkpoint

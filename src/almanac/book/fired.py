@@ -26,17 +26,15 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession, functions
+from pyspark.sql import DataFrame, SparkSession
 
 from almanac import errors
-from almanac.book import batch, fold, places, read, search, sql, stretch, table
+from almanac.book import batch, places, read, search, sql, stretch, table
 
 log = logging.getLogger(__name__)
 
 DAY = 86_400_000  # ms
 WRITER = "almanac-fired"  # Delta's name of the numbers of our commits
-FEW = 100_000  # versions that go to where the book's rows are
-EARLY = 3_600_000  # ms: no clock is so wrong that what fired was due that much later (an hour: see `_gone`)
 
 COLUMNS: Mapping[str, str] = {
     "id": "BINARY", "topic": "STRING", "partition": "INT", "version": "BIGINT", "target": "STRING", "due": "BIGINT",
@@ -122,7 +120,7 @@ class Fired:
 
     # What it is told
 
-    def take(self, folded: batch.Batch, book: table.Book) -> int:
+    def take(self, folded: batch.Batch) -> int:
         """Adds what the batch says was fired, in one commit; says how many. To be called before the book takes it."""
         cut = folded.cut
         if folded.gone is None:
@@ -130,16 +128,16 @@ class Fired:
         for attempt in range(1, table.ATTEMPTS + 1):
             marks = self.marks()
             gone = self._gone(folded.gone, marks.of(cut.topic_ids), cut.ends)
-            seen = _Seen.of(gone)
-            if not seen.total:
+            total = gone.count()
+            if not total:
                 return 0
-            told = (self._looked_up(gone, seen, book) if seen.unknown else gone).selectExpr(
+            told = gone.selectExpr(
                 "id", "topic", "partition", "version", "target", "due", "fired_at", "fired_at - due AS lateness",
                 f"coalesce(reason, '{search.FIRED}') AS outcome", "CAST(NULL AS STRING) AS marks",
                 f"date_from_unix_date(CAST(fired_at DIV {DAY} AS INT)) AS date",
             )  # fmt: skip
             if self._append(told, marks.moved(cut.ends, cut.topic_ids)):
-                return seen.total
+                return total
             log.info("another writer was faster on what fired, attempt %d", attempt)
         raise RuntimeError(f"what fired could not be written: others were faster {table.ATTEMPTS} times")
 
@@ -148,23 +146,6 @@ class Fired:
         # By the day: a number that is new each time makes Spark compile the whole question again.
         oldest = (int(time.time() * 1000) // DAY - self._days) * DAY if self._days >= 0 else 0
         return told.where(f"{_between(marks, ends)} AND fired_at >= {oldest}").drop("offset")
-
-    def _looked_up(self, gone: DataFrame, seen: "_Seen", book: table.Book) -> DataFrame:
-        """With due time and target from the book's rows too."""
-        place = ["topic", "partition", "id", "version"]
-        # what fired was due: the files of later years need not be read
-        woke = "" if seen.buried else f"AND wake <= {(seen.latest // EARLY + 2) * EARLY}"
-        rows = book.spark.sql(
-            f"SELECT topic, partition, key AS id, version, due AS book_due, target AS book_target FROM {book.table} "
-            f"WHERE slot = {fold.WORD} AND pending {woke}"
-        )
-        if seen.unknown <= FEW:  # these go to where the book's rows are, not the rows to them, and come back
-            few = gone.where("target IS NULL").select(*place)
-            rows = functions.broadcast(rows.join(functions.broadcast(few), place, "left_semi"))
-        return gone.join(rows, place, "left").selectExpr(
-            *(name for name in gone.columns if name not in ("due", "target")),
-            "coalesce(due, book_due) AS due", "coalesce(target, book_target) AS target",
-        )  # fmt: skip
 
     def _append(self, told: DataFrame, marks: Marks) -> bool:
         """Whether it is written: Delta leaves a number out, without a word, that another writer has used."""
@@ -196,21 +177,6 @@ class Fired:
             if not table.conflict(error):
                 raise
             log.info("what fired was written meanwhile, tidied up next time: %s", errors.brief(error))
-
-
-class _Seen(NamedTuple):
-    """What the tombstones of a batch have in common."""
-
-    total: int
-    unknown: int  # their words came before the batch
-    latest: int  # epoch ms
-    buried: int  # ended in the dead letters, perhaps before they were due
-
-    @classmethod
-    def of(cls, gone: DataFrame) -> "_Seen":
-        return cls(*gone.selectExpr(
-            "count(*)", "count_if(target IS NULL)", "coalesce(max(fired_at), 0L)", "count(reason)"
-        ).collect()[0])  # fmt: skip
 
 
 def _between(marks: stretch.Offsets, ends: stretch.Offsets) -> str:

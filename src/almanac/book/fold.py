@@ -32,9 +32,10 @@ NEWS = pa.schema([
     ("version", pa.int64()), ("kill", pa.int64()), ("due", pa.int64()), ("timestamp", pa.int64()),
     ("value", pa.binary()), ("headers", columns.HEADERS), ("target", pa.string()), ("reason", pa.string()),
     ("last_offset", pa.int64()), ("last_kind", pa.string()), ("last_version", pa.int64()),
+    ("met", pa.bool_()),  # the book has a row in its place
 ])  # fmt: skip
 
-# What fired: our tombstones, each with what the stretch itself has of the word that it acknowledges.
+# What fired: our tombstones, each with what the stretch or the book has of the word that it acknowledges.
 GONE = pa.schema([
     ("topic", pa.string()), ("partition", pa.int32()), ("id", pa.binary()), ("version", pa.int64()),
     ("offset", pa.int64()), ("fired_at", pa.int64()), ("reason", pa.string()),
@@ -62,13 +63,13 @@ class Fold:
         self._stretch = stretch
         self._form = formats.Brief(formats.named(stretch.form))
         self.records = 0
-        self.undecided = 0  # keys without a word or a kill of this stretch: the book's row may say more (with `news`)
         self.gone = GONE.empty_table()  # with `news`
         self.halt: int | None = None  # where a record of the future is: the stretch ends there
         self._row = 0  # of the next payload
         self._events, self._tombs = columns.Columns(_EVENTS), columns.Columns(_TOMBS)
         self._garbage = columns.Columns(_GARBAGE)
         self._payloads = columns.Filed(_PAYLOAD)
+        self._fired = _TOMBS.empty_table()  # with `keys`
         self._repeats = False
         self._disposed: dict[tuple[bytes | None, int], int] = {}  # garbage of before the stretch -> by which offset
         self._over: set[tuple[bytes | None, int]] = set()  # garbage of this very stretch that is disposed of
@@ -123,22 +124,25 @@ class Fold:
         self._payloads.add(payloads)
         return self.halt is None
 
-    def news(self) -> Iterator[pa.RecordBatch]:
-        """The rows, as NEWS has them. After the last of them `gone` and `undecided` are known."""
+    def keys(self) -> pa.Table:
+        """When all is taken: a row for each key, without payload. `decided`: by a word or a kill of this stretch."""
+        events = self._events.table()
+        keys, self._fired = _by_key(events, self._repeats), _words_of(self._tombs.table(), events)
+        newest = pc.max_element_wise(keys["version"], keys["kill"])
+        return keys.append_column("decided", pc.greater_equal(newest, max(0, self._stretch.start)))
+
+    def news(self, keys: pa.Table, found: pa.Table | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows, as NEWS has them. `found`: what the book has of the keys. After the last one `gone` is known."""
         try:
-            yield from self._news()
+            yield from self._news(keys, found)
         finally:
             self._payloads.close()
 
-    def _news(self) -> Iterator[pa.RecordBatch]:
-        events = self._events.table()
-        keys, fired = _by_key(events, self._repeats), _words_of(self._tombs.table(), events)
-        del events
-        newest = pc.max_element_wise(keys["version"], keys["kill"])
-        self.undecided = pc.sum(pc.less(newest, max(0, self._stretch.start))).as_py() or 0
+    def _news(self, keys: pa.Table, found: pa.Table | None) -> Iterator[pa.RecordBatch]:
+        met = pa.repeat(False, keys.num_rows) if found is None else pc.is_valid(found["pending"])
         live = pc.greater(keys["version"], keys["kill"])
-        pending, told = _Sorted(keys.filter(live)), _Sorted(fired)
-        gone, garbage = [self._fired(told.before(0), None)], _Sorted(self._lasting())
+        pending, told = _Sorted(keys.append_column("met", met).filter(live)), _Sorted(self._fired)
+        gone, garbage = [self._of_book(told.before(0), keys["key"], found)], _Sorted(self._lasting())
         for first, chunk in self._payloads.chunks():
             end = first + chunk.num_rows
             if (some := pending.before(end)).num_rows == chunk.num_rows:
@@ -146,29 +150,38 @@ class Fold:
             elif some.num_rows:
                 yield self._rows(some, chunk.take(_within(some, first)))
             if (some := told.before(end)).num_rows:
-                gone.append(self._fired(some, chunk.select(["due", "target"]).take(_within(some, first))))
+                word = chunk.select(["due", "target"]).take(_within(some, first))
+                gone.append(self._gone(some, word["due"], word["target"]))
             if (some := garbage.before(end)).num_rows:
                 yield self._unread(some, chunk.take(_within(some, first)))
         self.gone = pa.concat_tables(gone)
-        over = keys.filter(pc.invert(live))
+        over = keys.append_column("met", met).filter(pc.invert(live))
         if over.num_rows:
             yield self._rows(over, None)
         if self._disposed:
             yield self._disposals()
 
-    def _fired(self, told: pa.Table, word: pa.RecordBatch | None) -> pa.Table:
+    def _of_book(self, told: pa.Table, keys: pa.ChunkedArray, found: pa.Table | None) -> pa.Table:
+        """Those whose words came before the stretch."""
+        count = told.num_rows
+        if found is None:
+            return self._gone(told, pa.nulls(count, pa.int64()), pa.nulls(count, pa.string()))
+        word = found.take(pc.index_in(told["key"], value_set=keys.combine_chunks()))
+        same = pc.and_(word["pending"], pc.equal(word["version"], told["acks"]))
+        due, target = (pc.if_else(same, word[name], pa.scalar(None, word[name].type)) for name in ("due", "target"))
+        return self._gone(told, due, target)
+
+    def _gone(self, told: pa.Table, due: pa.Array | pa.ChunkedArray, target: pa.Array | pa.ChunkedArray) -> pa.Table:
         count = told.num_rows
         columns = {
             "topic": pa.repeat(self._stretch.topic, count), "partition": [self._stretch.partition] * count,
             "id": told["key"], "version": told["acks"], "offset": told["offset"], "fired_at": told["at"],
-            "reason": told["reason"],
-            "due": pa.nulls(count, pa.int64()) if word is None else word["due"],
-            "target": pa.nulls(count, pa.string()) if word is None else word["target"],
+            "reason": told["reason"], "due": due, "target": target,
         }  # fmt: skip
         return pa.table(columns, GONE)
 
     def _rows(self, keys: pa.Table, payload: pa.RecordBatch | None) -> pa.RecordBatch:
-        columns = {name: keys[name] for name in ("key", "version", "kill")}
+        columns = {name: keys[name] for name in ("key", "version", "kill", "met")}
         columns |= {f"last_{name}": keys[f"last_{name}"] for name in ("offset", "kind", "version")}
         if payload is not None:
             columns |= {name: payload[name] for name in _PAYLOAD.names}

@@ -3,7 +3,6 @@
 The book's own offsets say where to start. The stream's checkpoint is not truth: each start uses a new one.
 """
 
-import functools
 import itertools
 import json
 import logging
@@ -261,7 +260,7 @@ class Ingest:
             self.source.log, ends, self.source.formats, self.source.topic_ids, whole=whole, since_ms=since,
             halted=self._halted,
             kept=f"{self._checkpoint}/batches",  # what a crash leaves there goes with the checkpoint
-            before=None if self.gone is None else functools.partial(self.gone.take, book=self.book),
+            before=None if self.gone is None else self.gone.take,
         )  # fmt: skip
         self._halted = dict(taken.cut.halted)
         self.progress.count(taken.records)

@@ -21,7 +21,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 
-import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession, functions
 
@@ -162,7 +161,7 @@ class Book:
                 formats=formats, topic_ids=topic_ids,
             )  # fmt: skip
             try:
-                with batch.folded(self.spark, records, cut, kept or f"{self.folder}/batches") as folded:
+                with batch.folded(self.spark, records, cut, self.path, kept or f"{self.folder}/batches") as folded:
                     if before is not None:
                         before(folded)
                     if self._put(folded):
@@ -206,32 +205,23 @@ class Book:
         alone = [f"{expression} AS {name}" for name, expression in _ALONE.items()]
         if not folded.cut.known:
             return news.alias("n").where("n.kept").selectExpr(*alone)
-        odd = self._odd(folded) if folded.undecided else _KEYS.empty_table()
-        if not odd.num_rows:
+        if folded.odd is None:
             return news.alias("n").where(_REPLACES).selectExpr(*alone)
-        log.debug("%d rows of the book say something beside the batch", odd.num_rows)
+        log.debug("%d rows of the book say something beside the batch", folded.odd_keys)
 
         def small(rows: DataFrame) -> DataFrame:
-            return functions.broadcast(rows) if odd.num_rows <= FEW else rows
+            return functions.broadcast(rows) if folded.odd_keys <= FEW else rows
 
-        keys = small(self.spark.createDataFrame(odd))
-        here = [news[name] == keys[name] for name in _KEYS.names]
+        keys = small(folded.odd)
+        here = [news[name] == keys[name] for name in keys.columns]
         rest = news.join(keys, [*here, news["slot"] == fold.WORD], "left_anti")
-        both = news.where(f"slot = {fold.WORD}").join(keys, _KEYS.names, "left_semi").alias("n")
+        both = news.where(f"slot = {fold.WORD}").join(keys, keys.columns, "left_semi").alias("n")
         kept = self.spark.sql(f"SELECT * FROM {self.table} WHERE slot = {fold.WORD}").alias("b")
         both = kept.join(small(both), functions.expr(SAME))
         return (
             rest.alias("n").where(_REPLACES).selectExpr(*alone)
             .unionByName(both.selectExpr(*(f"{expression} AS {name}" for name, expression in _BOTH_ROW.items())))
         )  # fmt: skip
-
-    def _odd(self, folded: batch.Batch) -> pa.Table:
-        """The keys of which the book's row still says something beside the batch: rare."""
-        undecided = f"slot = {fold.WORD} AND greatest(version, kill) < {sql.by_partition(folded.cut.known, 0)}"
-        # without the payload, which a word of before the batch is not asked for
-        narrow = folded.news.where(undecided).drop("value").selectExpr("*", "CAST(NULL AS BINARY) AS value")
-        narrow.createOrReplaceTempView("almanac_undecided")
-        return self.spark.sql(ODD.format(table=self.table)).toArrow().cast(_KEYS)
 
     # Upkeep, away from the firing path
 
@@ -254,11 +244,10 @@ class Book:
 
 
 _REPLACES = f"""(n.kept -- strikes out what is in its place, and says so for as long as that may matter (see `tidy`)
-    OR n.slot = {fold.WORD} AND n.kill >= 0 OR n.slot >= 0 AND n.last_kind = 'D')"""
+    OR n.slot = {fold.WORD} AND n.met AND n.kill >= 0 OR n.slot >= 0 AND n.last_kind = 'D')"""
 # What a batch alone says, with no row in the book: `state.fresh`.
 _ALONE: Mapping[str, str] = {**{name: f"n.{name}" for name in COLUMNS}, "kill": "n.killed"}
 _BOTH = ("greatest(b.version, n.version)", "greatest(b.kill, n.kill)")
-_KEYS = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("key", pa.binary())])
 
 
 def _both() -> dict[str, str]:
@@ -283,13 +272,6 @@ _BOTH_ROW = _both()
 # without looking at the keys.
 SAME = """xxhash64(coalesce(b.key, X''), b.partition, b.slot) = xxhash64(coalesce(n.key, X''), n.partition, n.slot)
     AND b.partition = n.partition AND b.slot = n.slot AND b.key <=> n.key AND b.topic = n.topic"""
-
-# A word or a kill of the batch itself is above all that the book knows (rule 3), and decides. Tombstones of older words
-# and repeats, and garbage, do not: the book's row may hold a newer version, or a higher kill.
-ODD = f"""
-SELECT n.topic, n.partition, n.key FROM {{table}} AS b JOIN almanac_undecided AS n ON {SAME}
-WHERE {state.pending(*_BOTH)} OR {state.adrift(*_BOTH)} OR b.kill > n.kill
-"""
 
 
 def conflict(error: PySparkException) -> bool:
