@@ -32,7 +32,7 @@ NEWS = pa.schema([
     ("version", pa.int64()), ("kill", pa.int64()), ("due", pa.int64()), ("timestamp", pa.int64()),
     ("value", pa.binary()), ("headers", columns.HEADERS), ("target", pa.string()), ("reason", pa.string()),
     ("last_offset", pa.int64()), ("last_kind", pa.string()), ("last_version", pa.int64()),
-    ("met", pa.bool_()),  # the book has a row in its place
+    ("met", pa.bool_()),  # of words: the book has a row in its place
 ])  # fmt: skip
 
 # What fired: our tombstones, each with what the stretch or the book has of the word that it acknowledges.

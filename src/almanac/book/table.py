@@ -7,6 +7,8 @@ Identity of a row: topic, partition, key, slot.
     slot -2   the partition itself: `version` is the next offset to read, `timestamp` when that was so,
               `last_offset` the last of these at which the log ended there: the book is *complete* up to it
 
+`met`: a word that took the place of another row when it was written; null where nobody looked.
+
 `wake` is the horizon from which a page needs the row: the due time of a schedule; -1 for rows that every page brings to
 their wheel (adrift, garbage); null for all others. The table is clustered by it.
 
@@ -40,7 +42,7 @@ COLUMNS: Mapping[str, str] = {
     "topic": "STRING", "partition": "INT", "key": "BINARY", "slot": "BIGINT",
     "version": "BIGINT", "kill": "BIGINT", "pending": "BOOLEAN", "adrift": "BOOLEAN", "wake": "BIGINT",
     "due": "BIGINT", "timestamp": "BIGINT", "value": "BINARY", "headers": sql.HEADERS, "target": "STRING",
-    "last_offset": "BIGINT", "last_kind": "STRING", "topic_id": "STRING", "reason": "STRING",
+    "last_offset": "BIGINT", "last_kind": "STRING", "topic_id": "STRING", "reason": "STRING", "met": "BOOLEAN",
 }  # fmt: skip
 
 
@@ -268,9 +270,10 @@ def _both() -> dict[str, str]:
 
 _BOTH_ROW = _both()
 
-# Which row of the book (b) a row of the batch (n) takes the place of. A number first: Spark sorts and joins by it
-# without looking at the keys.
-SAME = """xxhash64(coalesce(b.key, X''), b.partition, b.slot) = xxhash64(coalesce(n.key, X''), n.partition, n.slot)
+# Which row of the book (b) a row of the batch (n) takes the place of. Whoever met none need not be looked for. A number
+# first: Spark joins by it without looking at the keys.
+SAME = """coalesce(n.met, true)
+    AND xxhash64(coalesce(b.key, X''), b.partition, b.slot) = xxhash64(coalesce(n.key, X''), n.partition, n.slot)
     AND b.partition = n.partition AND b.slot = n.slot AND b.key <=> n.key AND b.topic = n.topic"""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from almanac import errors
 from almanac.book import read, stretch
 
-SCHEMA_VERSION = "1"
+SCHEMA_VERSION = "2"
 
 
 def distrust(
