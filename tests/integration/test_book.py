@@ -266,6 +266,20 @@ def test_what_is_over_is_forgotten_when_the_book_is_put_in_order(book: table.Boo
     assert (pending(book), dead()) == ({b"c": 2}, 0)
 
 
+def test_what_comes_and_goes_within_a_batch_is_no_row(book: table.Book) -> None:
+    take(book, [record(0, b"a", b"v", schedule()), record(1, b"b", b"v", schedule())], 2)
+    take(book, [
+        record(2, b"new", b"v", schedule()), record(3, b"new", None, []),  # the book never knew of it
+        record(4, b"c", b"v", schedule()),
+        record(5, b"a", b"w", schedule()), record(6, b"a", None, words.acknowledgement(5, TOPIC_ID)),
+        record(7, b"b", b"w", schedule()),
+    ], 8)  # fmt: skip
+    rows = book.spark.sql(f"SELECT key, pending, met FROM {book.table} WHERE slot = {fold.WORD}").collect()
+    found = {bytes(row.key): (row.pending, row.met) for row in rows}
+    assert found == {b"a": (False, True), b"b": (True, True), b"c": (True, False)}
+    assert len(rows) == len(found), "whoever met a row took its place"
+
+
 # Reads for people
 
 

@@ -1,9 +1,10 @@
-"""What the tail makes of a message that its client cannot wholly read."""
+"""What tail and book make of a message that their client cannot wholly read."""
 
 from typing import Any
 
 from almanac import formats, tail, words
-from almanac.record import Record
+from almanac.book import stretch
+from almanac.record import UNREADABLE, Record
 
 
 class Unreadable:
@@ -30,6 +31,18 @@ class Unreadable:
 
     def headers(self) -> Any:
         raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+
+
+class Plain(Unreadable):
+    def headers(self) -> Any:
+        return None
+
+
+def test_one_such_message_leaves_the_others_of_a_look_what_they_are() -> None:
+    messages: Any = [Plain(), Unreadable(), Unreadable(), Plain(), Unreadable()]
+    odd = [(UNREADABLE, None)]
+    assert list(stretch.readable(messages)) == [[], odd, odd, [], odd]
+    assert list(stretch.readable([])) == []
 
 
 def test_a_header_name_that_is_not_utf8_makes_garbage_and_no_crash() -> None:

@@ -2,7 +2,8 @@
 
 session   the Spark session, with the settings that everything here relies on
 stretch   a part of a partition's log, as a task reads it
-fold      what a stretch says about each key
+fold      what a stretch says about each key; columns: its rows as Arrow has them
+known     what the book has of these keys, without Spark
 worker    what a task does: stretches to Parquet; apart: in a process that ends with it
 batch     what all tasks made of a batch, as Spark sees it; sql: values in Spark's SQL
 state     what state a row is in, as SQL

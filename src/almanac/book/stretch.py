@@ -1,8 +1,9 @@
 """A stretch of one partition's log, and who reads it: a task of Spark's, with the client that the wheels have."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import repeat
+from operator import methodcaller
 from typing import Any, NamedTuple, Protocol
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
@@ -94,17 +95,18 @@ def _records(messages: list[Message], stretch: Stretch) -> list[Record]:
     columns = zip(
         repeat(stretch.topic), repeat(stretch.partition), map(Message.offset, messages),
         [at for _, at in map(Message.timestamp, messages)], map(Message.key, messages), map(Message.value, messages),
-        _headers(messages),
+        readable(messages),
     )  # fmt: skip
     # what a named tuple does on top of it would be felt
     return list(map(tuple.__new__, repeat(Record), columns))
 
 
-def _headers(messages: list[Message]) -> Iterator[Any]:
+def readable(messages: Iterable[Message]) -> Iterator[Any]:
+    """The headers of each. A message is asked once: after an error the client would say that there are none."""
     rest, more = iter(messages), True
     while more:
         try:
-            for found in map(Message.headers, rest):
+            for found in map(methodcaller("headers"), rest):
                 yield found or []
             more = False
         except Exception:  # rule 5: a header's name that is not UTF-8 makes the client raise
