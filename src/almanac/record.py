@@ -3,9 +3,7 @@
 from typing import NamedTuple
 
 Headers = list[tuple[str, bytes | None]]
-UNREADABLE = (
-    "\ufffd"  # as a header's name: one of the record's names is not UTF-8, and Kafka's client gives none of them
-)
+UNREADABLE = "\ufffd"  # in a header's name: it was not UTF-8. (Kafka's client then gives no headers at all.)
 Named = dict[str, bytes | None]  # headers by their names, see `first`
 
 

@@ -23,7 +23,6 @@ TOPIC_ID, TIMESTAMP = "almanac-topic-id", "almanac-timestamp"
 REASON = "almanac-reason"  # of a dead letter, and of its tombstone: why it was not fired
 NULL = "almanac-null"  # the empty value stands for a null one: as a null value the cleaner would take the schedule away
 CONTROL = frozenset((ACKS, VERSION, DISPOSES, TOPIC_ID, TIMESTAMP, NULL))
-_SPECIAL = CONTROL | {UNREADABLE}
 
 
 class Word(NamedTuple):
@@ -74,7 +73,7 @@ def read(record: Record, form: formats.Format, topic_id: str) -> Said:
             if name == ACKS and acks and acks.isdigit() and len(acks) <= 18 and whose == topic_id.encode():
                 return Kill(min(int(acks), record.offset), True)
         named = first(record.headers)
-        if _SPECIAL.isdisjoint(named):
+        if CONTROL.isdisjoint(named) and UNREADABLE not in "".join(named):
             return _read_theirs(record, form, named)
         return _read_ours(record, form, topic_id, named)
     except formats.Incompatible as error:
@@ -91,7 +90,7 @@ def _read_theirs(record: Record, form: formats.Format, named: Named) -> Said:
 
 
 def _read_ours(record: Record, form: formats.Format, topic_id: str, named: Named) -> Said:
-    if UNREADABLE in named:
+    if any(UNREADABLE in name for name in named):
         raise formats.Invalid("a header's name is not UTF-8")
     foreign = named.get(TOPIC_ID) not in (None, topic_id.encode())
     if record.value is None and not foreign:

@@ -50,7 +50,13 @@ def _child(there: Connection, work: Callable[[], Any], parent: int) -> None:
         try:
             there.send((False, error))
         except Exception:  # Kafka's errors cannot be sent
-            there.send((False, errors.AlmanacError(f"{type(error).__name__}: {error}")))
+            there.send((False, _told(error)))
+    except BaseException as error:  # what panics in Rust is no Exception
+        there.send((False, _told(error)))
+
+
+def _told(error: BaseException) -> errors.AlmanacError:
+    return errors.AlmanacError(f"{type(error).__name__}: {error}")
 
 
 def _end_with(parent: int) -> None:

@@ -69,7 +69,8 @@ class Filed:
 
     def _write(self) -> None:
         if self._waiting:
-            self._writer.write_batch(pa.concat_batches(self._waiting))
+            one = len(self._waiting) == 1
+            self._writer.write_batch(self._waiting[0] if one else pa.concat_batches(self._waiting))
         self._waiting, self._rows, self._bytes = [], 0, 0
 
     def chunks(self) -> Iterator[tuple[int, pa.RecordBatch]]:

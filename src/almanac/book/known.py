@@ -11,8 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import fs
 
-from almanac.book import fold, read, state, stretch
+from almanac.book import fold, places, read, state, stretch
 
 # Of each key: what the book's row says, null where there is none. `odd`: it says something beside the batch.
 FOUND = pa.schema([
@@ -30,16 +31,21 @@ ON b.key = n.key AND b.partition = n.partition AND b.topic = n.topic
 WHERE b.slot = {fold.WORD}"""
 
 
-def found(book: str, version: int, of: Sequence[tuple[stretch.Stretch, pa.Table]]) -> list[pa.Table]:
-    """Of each stretch's keys, in their order; `book` is the folder of the table."""
+def found(book: str, version: int, of: Sequence[tuple[stretch.Stretch, pa.Table]], folder: str) -> list[pa.Table]:
+    """Of each stretch's keys, in their order; `book` is the folder of the table, `folder` that of the batch.
+
+    Never before a fork: who reads Delta tables has threads.
+    """
     total = sum(keys.num_rows for _, keys in of)
     if not total:
         return [FOUND.empty_table() for _ in of]
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "batch.parquet"
+    system, place = places.at(folder)
+    # below the batch's folder, with which it goes if this process is killed
+    with tempfile.TemporaryDirectory(dir=place if isinstance(system, fs.LocalFileSystem) else None) as near:
+        file = Path(near) / "batch.parquet"
         _write(file, of)
         query = read.query(book=read.opened(book, version))
-        query.execute(f"CREATE EXTERNAL TABLE batch STORED AS PARQUET LOCATION {read.quoted(str(file))}")
+        query.execute(f"CREATE EXTERNAL TABLE batch STORED AS PARQUET LOCATION {read.quoted(file.as_uri())}")
         rows = pa.table(query.execute(_ASKED).read_all())
     index = pc.index_in(pa.array(range(total), pa.int64()), value_set=rows["number"].combine_chunks())
     aligned = rows.select(FOUND.names).cast(FOUND).take(index)

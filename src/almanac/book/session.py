@@ -46,8 +46,6 @@ ALWAYS: Mapping[str, str] = {
     # one machine, small tables: more partitions are only more overhead
     "spark.sql.shuffle.partitions": "4",
     "spark.databricks.delta.snapshotPartitions": "2",
-    # Joined by hash what is small enough, which need not be sorted. Such a table must fit into a task's memory.
-    "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": str(16 << 20),
     # a method of more bytecode is never compiled by the JVM
     "spark.sql.codegen.hugeMethodLimit": "8000",
     # batches, what fired and tidying are more than the usual 100 of them, each to be compiled again when it comes

@@ -17,6 +17,7 @@ Offsets = Mapping[Partition, int]
 BEGINNING = OFFSET_BEGINNING  # where a stretch starts that begins with the log itself
 
 RECORDS = 2_000  # of one look
+LOOK = 0.02  # seconds that it takes at most: with large payloads it holds little more than the client's queue
 _MEMORY = {"queued.max.messages.kbytes": 8_192, "queued.min.messages": 10_000, "fetch.queue.backoff.ms": 5}
 PATIENCE = 120.0  # seconds without a record: what was aborted, and holes, take their time too
 
@@ -58,7 +59,7 @@ class KafkaLog:
         consumer.assign([TopicPartition(*place, stretch.start)])
         heard, last, trouble = time.monotonic(), stretch.start - 1, "it says nothing"
         while last + 1 < end:
-            found = consumer.consume(RECORDS, 0.2)
+            found = consumer.consume(RECORDS, LOOK)
             good = [message for message in found if message.error() is None]
             records = _records(good, stretch)
             for message in found if len(good) < len(found) else ():

@@ -218,7 +218,9 @@ class Book:
         here = [news[name] == keys[name] for name in keys.columns]
         rest = news.join(keys, [*here, news["slot"] == fold.WORD], "left_anti")
         both = news.where(f"slot = {fold.WORD}").join(keys, keys.columns, "left_semi").alias("n")
-        kept = self.spark.sql(f"SELECT * FROM {self.table} WHERE slot = {fold.WORD}").alias("b")
+        # of the version that was asked: another writer's tidying may have taken a dead row since
+        asked = f"{self.table} VERSION AS OF {folded.cut.position.version}"
+        kept = self.spark.sql(f"SELECT * FROM {asked} WHERE slot = {fold.WORD}").alias("b")
         both = kept.join(small(both), functions.expr(SAME))
         return (
             rest.alias("n").where(_REPLACES).selectExpr(*alone)

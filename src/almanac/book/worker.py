@@ -56,11 +56,11 @@ class Work:
     def _done(self, share: Sequence[Stretch], name: str) -> Done:
         gc.disable()  # records hold no cycles, and each collection would walk through thousands of them
         with closing(self._log):
-            folds = [self._folded(stretch) for stretch in share]
-        keys = [folding.keys() for folding in folds]
+            folded = [self._folded(stretch) for stretch in share]
+        folds, keys = [each for each, _ in folded], [of for _, of in folded]
         found: list[pa.Table | None] = [None] * len(share)
         if self._book is not None:
-            found = [*known.found(*self._book, list(zip(share, keys, strict=True)))]
+            found = [*known.found(*self._book, list(zip(share, keys, strict=True)), self._folder)]
         with self._writer(f"{name}.parquet", fold.NEWS) as news:
             for folding, of, had in zip(folds, keys, found, strict=True):
                 for rows in folding.news(of, had):
@@ -75,12 +75,12 @@ class Work:
             halts={(s.topic, s.partition): f.halt for s, f in zip(share, folds, strict=True) if f.halt is not None},
         )
 
-    def _folded(self, stretch: Stretch) -> fold.Fold:
+    def _folded(self, stretch: Stretch) -> tuple[fold.Fold, pa.Table]:
         folding = fold.Fold(stretch)
         for records in self._log.read(stretch):
             if not folding.take(records):
                 break
-        return folding
+        return folding, folding.keys()
 
     def _file(self, name: str, tables: Sequence[pa.Table]) -> str:
         """The file that these are written to; none of nothing."""

@@ -49,7 +49,7 @@ def name(record: Record, own: bytes) -> bytes:
     if not record.headers:
         return own
     named = first(record.headers)
-    if UNREADABLE in named:
+    if any(UNREADABLE in header for header in named):
         raise formats.Invalid("a header's name is not UTF-8")
     chosen = named.get(ID, own)
     if not chosen:
