@@ -12,7 +12,8 @@ from waiting import until
 AHEAD_MS = 12_000  # some of the traffic is due only after the scheduler is back
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kills", [1, 10])
 def test_a_killed_wheel_is_run_again(group: Group, scheduler: Scheduler, kills: int) -> None:
     with Traffic(group, 100, AHEAD_MS) as traffic:
         for number in range(kills):

@@ -158,6 +158,7 @@ def test_each_second_once(group: Group) -> None:
     assert KafkaDial(group.settings).last() == seconds[-1]
 
 
+@pytest.mark.long
 def test_doctor_and_config_know_of_them(group: Group) -> None:
     def checks() -> dict[str, tuple[str, str]]:
         told = ["doctor", "--json", "--schedules-topics", f"{group.topic},{group.name}-request=timers"]

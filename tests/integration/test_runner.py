@@ -35,6 +35,7 @@ def test_it_has_the_name_that_people_are_told() -> None:
     assert almanac.Runner is Runner
 
 
+@pytest.mark.long
 def test_on_a_callers_session_which_stays_open(group: Group, spark: SparkSession) -> None:
     said: list[str] = []
     runner = Runner(group.settings, spark, progress=said.append)

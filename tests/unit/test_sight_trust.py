@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from waiting import until
 
 from almanac import errors, kafka, live, scan, topics
-from almanac.book import read, search
+from almanac.book import read, search, trust
 from almanac.cli import app
 from almanac.desk import shapes, sight, view
 from almanac.ports import Source
@@ -53,7 +53,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
     return log
 
 
-def write_book(folder: Path, schema_version: str = "1", since: int | None = None) -> None:
+def write_book(folder: Path, schema_version: str = trust.SCHEMA_VERSION, since: int | None = None) -> None:
     """A book that stands at offset 10 and knows one schedule."""
     header = pa.struct([("name", pa.string()), ("value", pa.binary())])
     numbers = ("slot", "version", "kill", "due", "wake", "timestamp", "last_offset")
