@@ -9,7 +9,7 @@ from without import WITHOUT
 
 
 def main(numbers: list[int]) -> int:
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     wrong = 0
     for number in numbers:
         words = WITHOUT[number].__name__.strip("_").replace("_", " ")
