@@ -2,6 +2,7 @@
 
 fill    an empty book reads the log from its beginning
 merge   that book takes as many records once more
+bridge  timer requests become schedules of a native topic, which the book then reads as above
 
 The table of what fired is fed along with it, as in the scheduler. To put the tables in order afterwards is upkeep,
 which nobody waits for: it is told, and not counted.
@@ -22,13 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
-from almanac import errors, jars, kafka, topics
-from almanac.bench import PARTITIONS, Progress
+from almanac import errors, formats, jars, kafka, topics
+from almanac.bench import PARTITIONS, Progress, bridging
 from almanac.bench.measure import Bench
-from almanac.bench.traffic import Traffic
+from almanac.bench.traffic import Requests, Traffic
 from almanac.book import archive, fired, ingest, read, session, stretch, table
 from almanac.broker import Broker, Config
 from almanac.broker import ports as free_ports
@@ -49,12 +50,12 @@ class Figures:
 
     format: str
     new: float  # share of the records that are schedules nobody has heard of
-    measure: str  # fill or merge
+    measure: str  # fill, merge or bridge
     run: int  # of a JVM: the first compiles
     rows: int
     seconds: float  # from the stream's start until all is in the tables
     upkeep: float  # seconds after that
-    pending: int  # as the book says afterwards
+    pending: int  # as the book says afterwards; of a bridge, what it committed
     expected: int
     limit: int  # fires a second of bare producers, right before the fill
 
@@ -148,22 +149,31 @@ class _Measured:
     def __init__(
         self, settings: Settings, spark: SparkSession, form: str, new: float, run: int, folder: Path, progress: Progress
     ) -> None:
-        self._settings, self._form, self._new, self._run, self._progress = settings, form, new, run, progress
-        self._topic = f"{form}-{run}"
+        self._spark, self._form, self._new, self._run, self._progress = spark, form, new, run, progress
+        self._bridged = form == formats.BRIDGED
+        self._topic = topic = f"{form}-{run}"
+        self._fed = f"{topic}-request" if self._bridged else topic
         admin = kafka.admin_client(settings)
-        made = admin.create_topics([NewTopic(self._topic, PARTITIONS, 1, config={"cleanup.policy": "compact"})])
-        kafka.answer(made[self._topic], f"creating topic {self._topic}")
-        while not (ids := topics.topic_ids(admin, [self._topic])):
+        self._settings = settings.replaced(group_id=f"bench-{topic}", bridge_from="earliest", schedules_topics=topic)
+        if self._bridged:
+            self._new, form = 1.0, "auto"
+            self._settings = self._settings.replaced(schedules_topics=f"{topic},{self._fed}={formats.BRIDGED}")
+            _make(admin, self._fed, {})
+        _make(admin, topic, {"cleanup.policy": "compact"})
+        while not (ids := topics.topic_ids(admin, [topic])):
             time.sleep(0.05)  # just created: the brokers tell each other first
-        self._parts = [Traffic(form, self._topic, ids[self._topic], number, new) for number in range(PARTITIONS)]
-        self._book = table.Book(str(folder / "books" / self._topic), spark)
+        self._parts: list[Traffic | Requests] = [
+            Requests(self._fed, number) if self._bridged else Traffic(form, topic, ids[topic], number, new)
+            for number in range(PARTITIONS)
+        ]
+        self._book = table.Book(str(folder / "books" / topic), spark)
         self._book.create()
         self._fired = fired.Fired(self._book.folder, spark)
         self._fired.open()
         self._source = ingest.Source(
             kafka={name.removeprefix("kafka."): value for name, value in kafka.java(settings).items()},
             log=stretch.KafkaLog(kafka.consumer(settings)), topic_ids=ids,
-            partitions={self._topic: PARTITIONS}, formats={self._topic: form},
+            partitions={topic: PARTITIONS}, formats={topic: form},
         )  # fmt: skip
 
     def steps(self, count: int) -> Iterator[Figures]:
@@ -171,18 +181,24 @@ class _Measured:
         limit = Bench(self._settings, self._progress).most_fires(LIMIT_FIRES)
         for what in ("fill", "merge"):
             self._feed(each)
+            if self._bridged:
+                self._progress("bridge", 0, 0)
+                seconds, bridged = bridging.bridge(self._settings, self._spark)
+                yield self._figures("bridge", each, seconds, 0.0, limit, bridged)
             self._progress(f"{what}, {self._form}", 0, 0)
             reader = ingest.Ingest(self._book, self._source, gone=self._fired)
             begun = time.monotonic()
             reader.catch_up().awaitTermination()
             seconds = time.monotonic() - begun - reader.upkeep_s
             reader.close()
-            yield Figures(
-                format=self._form, new=self._new, measure=what, run=self._run, rows=each * PARTITIONS,
-                seconds=round(seconds, 3), upkeep=round(reader.upkeep_s, 3),
-                pending=read.Reader(self._book.folder).count(), expected=sum(part.pending for part in self._parts),
-                limit=limit,
-            )  # fmt: skip
+            yield self._figures(what, each, seconds, reader.upkeep_s, limit, read.Reader(self._book.folder).count())
+
+    def _figures(self, what: str, each: int, seconds: float, upkeep: float, limit: int, pending: int) -> Figures:
+        return Figures(
+            format=self._form, new=self._new, measure=what, run=self._run, rows=each * PARTITIONS,
+            seconds=round(seconds, 3), upkeep=round(upkeep, 3), pending=pending,
+            expected=sum(part.pending for part in self._parts), limit=limit,
+        )  # fmt: skip
 
     def _feed(self, each: int) -> None:
         producer = Producer(kafka.producer(self._settings, linger_ms=20, queue_buffering_max_messages=2_000_000))
@@ -190,10 +206,14 @@ class _Measured:
             for done, record in enumerate(part.records(each)):
                 # BufferError is not met: the queue holds more than the looks let pile up
                 producer.produce(
-                    self._topic, record.value, record.key, partition=number, headers=list(record.headers)
+                    self._fed, record.value, record.key, partition=number, headers=list(record.headers)
                 )  # fmt: skip
                 if done % LOOK == 0:
                     producer.poll(0)
                     self._progress(f"feeding {self._form}", number * each + done, each * len(self._parts))
             if left := producer.flush(ANSWER):
-                raise errors.Unreachable(f"{left:,} records were not written to {self._topic} within {ANSWER:.0f} s")
+                raise errors.Unreachable(f"{left:,} records were not written to {self._fed} within {ANSWER:.0f} s")
+
+
+def _make(admin: AdminClient, topic: str, config: dict[str, str]) -> None:
+    kafka.answer(admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=config)])[topic], f"creating topic {topic}")

@@ -1,4 +1,4 @@
-"""What stands in a schedules topic of any format: schedules, updates, cancels and tombstones of ours."""
+"""What stands in a topic of any format: schedules, updates, cancels and tombstones of ours; timer requests."""
 
 import random
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from almanac import client, words
 from almanac.bench import PAYLOAD
-from almanac.client import etf1, karafka, sky
+from almanac.client import etf1, karafka, sky, timers
 from almanac.client.message import Message
 from almanac.record import Headers
 
@@ -57,7 +57,7 @@ class Traffic:
 
     def _schedule(self, key: bytes) -> Message:
         content = client.Message("target", key=b"key-%d" % self._offset, value=PAYLOAD, headers=[("trace", b"bench")])
-        due = FIRST_DUE + timedelta(seconds=self._chance.randrange(DAYS * 86_400))
+        due = _due(self._chance)
         form = self._form
         if form == "auto":
             form = "karafka" if self._offset % 2 else "etf1"
@@ -66,3 +66,22 @@ class Traffic:
         if form == "karafka":
             return karafka.schedule(content, due, self._topic, key)
         return sky.schedule(content, key, due, self._topic, "avro" if form == "sky-avro" else "json")
+
+
+class Requests:
+    """Timer requests: all are new, and each becomes a schedule."""
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self.pending = 0
+        self._topic, self._chance = topic, random.Random(partition)
+
+    def records(self, count: int) -> Iterator[Message]:
+        """The next ones."""
+        for _ in range(count):
+            content = client.Message("target", key=b"key-%d" % self.pending, value=PAYLOAD)
+            self.pending += 1
+            yield timers.schedule(content, _due(self._chance), self._topic)
+
+
+def _due(chance: random.Random) -> datetime:
+    return FIRST_DUE + timedelta(seconds=chance.randrange(DAYS * 86_400))

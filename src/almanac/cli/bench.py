@@ -131,12 +131,13 @@ def ingest(
     from almanac import formats
     from almanac.bench import ingest as bench
 
-    if unknown := set(form or ()) - set(formats.NAMES):
-        raise errors.UsageError(f"unknown format {', '.join(sorted(unknown))}; known: {', '.join(formats.NAMES)}")
+    known = (*formats.NAMES, formats.BRIDGED)
+    if unknown := set(form or ()) - set(known):
+        raise errors.UsageError(f"unknown format {', '.join(sorted(unknown))}; known: {', '.join(known)}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with _progress() as progress, tempfile.TemporaryDirectory(prefix="almanac-bench-") as folder:
         figures = []
-        for each in bench.measure(settings, form or formats.NAMES, new, count, runs, Path(folder), progress):
+        for each in bench.measure(settings, form or known, new, count, runs, Path(folder), progress):
             speed = f"{each.rows_per_s:,} rows/s, {each.ratio:.2f} of the limit"
             common.note(f"{each.format}, {each.measure}, run {each.run}: {speed}")
             figures.append(each)
