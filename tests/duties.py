@@ -1,7 +1,7 @@
 """Bridge and oscillator on the log in memory: any call of theirs to the outside may be their last."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from memory import Kafka, MemoryClaims, MemoryWriter
@@ -65,14 +65,14 @@ class FusedWriter(MemoryWriter):
         super().begin()
         self._fuse.burn()
 
-    def send(self, records: Iterable[outgoing.Outgoing]) -> None:
+    def send(self, records: Iterable[outgoing.Outgoing], stamped: bool = False) -> None:
         for out in records:
-            super().send([out])
+            super().send([out], stamped)
             self._fuse.burn()
 
-    def commit(self) -> None:
+    def commit(self, marks: Mapping[ports.Source, ports.Mark] | None = None) -> None:
         self._fuse.burn()
-        super().commit()
+        super().commit(marks)
         self._fuse.burn()
 
 

@@ -230,9 +230,9 @@ class MemoryWriter:
         self.held = []
         self.staged = []
 
-    def send(self, records: Iterable[outgoing.Outgoing]) -> None:
+    def send(self, records: Iterable[outgoing.Outgoing], stamped: bool = False) -> None:
         for out in records:
-            self._send(out)
+            self._send(out if stamped else out._replace(timestamp=0))
 
     def _send(self, out: outgoing.Outgoing) -> None:
         self._check()
@@ -260,7 +260,7 @@ class MemoryWriter:
         self.held = list(records)
         return ()
 
-    def commit(self) -> None:
+    def commit(self, marks: Mapping[ports.Source, ports.Mark] | None = None) -> None:
         while self.before_commit:
             self.before_commit.pop(0)()
         self._check()
@@ -268,6 +268,8 @@ class MemoryWriter:
             self._send(out._replace(timestamp=0))  # stamped when it arrives: it tells whether it was early
         if self._refused:
             raise ports.Refused(self._refused)
+        if self._transaction is not None:
+            self._transaction.marks = marks or {}
         self._end("committed")
         for hook in self.after_commit:
             hook()
@@ -287,10 +289,8 @@ class MemoryWriter:
         if faults:
             self.abort()
             return faults
-        self.send(records)
-        if self._transaction is not None:
-            self._transaction.marks = marks or {}
-        self.commit()
+        self.send(records, stamped=True)
+        self.commit(marks)
         return {}
 
     def partitions(self, topic: str) -> int:
@@ -313,6 +313,8 @@ class MemoryWriter:
             return ports.Fault("message", "unknown topic")
         if out.topic in self._kafka.offline:
             return ports.Fault("time-out", "no leader")
+        if out.topic == TOPIC and out.key is None:
+            return ports.Fault("message", "INVALID_RECORD: a compacted topic takes no record without a key")
         if len(out.key or b"") + len(out.value or b"") > self._kafka.limits.get(out.topic, 1 << 30):
             return ports.Fault("size", "too large")
         return None
@@ -402,7 +404,7 @@ def book(records: Sequence[Record], form: formats.Format) -> list[dict[str, Any]
     for key, history in keys.items():
         for record, said in history:
             if isinstance(said, words.Garbage) and record.offset not in disposed:
-                rows.append(_row(key, "garbage", record.offset, record, None, said.reason, slot=record.offset))
+                rows.append(_row(record.key, "garbage", record.offset, record, None, said.reason, slot=record.offset))
         kill, word = fold(said for _, said in history)
         last = history[-1][1]
         pending = word is not None and word.version > kill
@@ -429,7 +431,7 @@ def fold(said: Any) -> tuple[int, words.Word | None]:
 
 
 def _row(
-    key: bytes, mark: str | None, version: int, record: Record, due: int | None, reason: str | None = None,
+    key: bytes | None, mark: str | None, version: int, record: Record, due: int | None, reason: str | None = None,
     pending: bool = True, slot: int = -1,
 ) -> dict[str, Any]:  # fmt: skip
     headers = [{"name": name, "value": value} for name, value in record.headers]

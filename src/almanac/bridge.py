@@ -157,6 +157,8 @@ class Bridge:
         size = 0
         for record in self._queue:
             size += len(record.value or b"") + 400
+            if record.headers:  # an unreadable request takes them along into the dead letters
+                size += sum(len(name) + len(value or b"") for name, value in record.headers)
             if len(batch) >= self._most or (batch and size > self._options.bytes):
                 break
             batch.append(record)
@@ -168,7 +170,7 @@ class Bridge:
         records = [out for record in batch if (out := self._written(record, now, reasons)) is not None]
         ends = {(record.topic, record.partition): record.offset + 1 for record in batch}
         marks = {source: ports.Mark(end, self._partitions[source].topic_id) for source, end in ends.items()}
-        faults = self._writer.attempt(records, marks)
+        faults = self._write(records, marks)
         if not faults:
             for _ in batch:
                 self._queue.popleft()
@@ -182,6 +184,19 @@ class Bridge:
             self._most = max(1, len(batch) // 2)
         else:  # our own topics: never a request's fault (rule 8)
             raise ports.Unavailable(f"cannot write schedules or dead letters: {next(iter(faults.values())).detail}")
+
+    def _write(self, records: Sequence[Outgoing], marks: dict[ports.Source, ports.Mark]) -> dict[int, ports.Fault]:
+        if self._most < self._options.requests:  # a culprit is looked for
+            return self._writer.attempt(records, marks)
+        try:  # to watch each record costs more than to write it
+            self._writer.begin()
+            self._writer.send(records, stamped=True)
+            self._writer.commit(marks)
+        except ports.Refused as error:
+            log.debug("refused: %s", error)
+            self._writer.abort()
+            return self._writer.attempt(records, marks)
+        return {}
 
     def _written(self, record: Record, now: int, reasons: Counter[str]) -> Outgoing | None:
         """The schedule; else a dead letter, a stub of one, and in the end nothing: whatever fits (rule 9)."""
@@ -210,7 +225,10 @@ class Bridge:
             "bridged": self.bridged,
             "dead_letters": dict(self.letters),
             "lost": self.lost,
-            "behind": sum(max(0, p.stable - self._marks[s].offset) for s, p in self._partitions.items()),
+            # a partition that was added has no mark until it is looked where to begin
+            "behind": sum(
+                max(0, p.stable - self._marks[s].offset) for s, p in self._partitions.items() if s in self._marks
+            ),
             "positions": [[topic, number, mark.offset] for (topic, number), mark in self._marks.items()],
         }
 
@@ -227,14 +245,10 @@ def prefix(source: ports.Source, topic_id: str, first_id: str) -> bytes:
 
 def schedule(record: Record, topic: str, ids: bytes, now: int) -> Outgoing:
     """A request as a native schedule for `topic`; `ids` is the prefix of its partition. Raises Invalid."""
-    asked = timers.read(record)
+    _, target, key, value = timers.asked(record)
     own = b"%s%d" % (ids, record.offset)
-    headers: Headers = [
-        (etf1.EPOCH, record.key),
-        (etf1.TOPIC, asked.target.encode()),
-        (etf1.KEY, asked.key),
-        (etf1.REQUEST, own),
-    ]
-    # A time stamp ahead of the broker's clock would be refused.
-    timestamp = max(0, min(record.timestamp, now))
-    return Outgoing(topic, -1, timers.name(record, own), asked.value, headers, timestamp)
+    headers: Headers = [(etf1.EPOCH, record.key), (etf1.TOPIC, target), (etf1.KEY, key), (etf1.REQUEST, own)]
+    timestamp = record.timestamp
+    if not 0 <= timestamp <= now:  # one ahead of the broker's clock would be refused
+        timestamp = max(0, min(timestamp, now))
+    return Outgoing(topic, -1, timers.name(record, own), value, headers, timestamp)

@@ -26,8 +26,11 @@ class KafkaInbox:
                 settings,
                 group_id=settings.bridge_group,
                 fetch_wait_max_ms=100,
+                # A queue that was full is filled again soon: after a second (the default) the bridge would wait for it.
+                # It counts values alone, and headers may be large.
                 queued_max_messages_kbytes=16_384,
-                queued_min_messages=20_000,
+                queued_min_messages=5_000,
+                fetch_queue_backoff_ms=5,
             )
         )
 

@@ -100,8 +100,8 @@ class Writer(Protocol):
     def begin(self) -> None:
         """Opens a transaction."""
 
-    def send(self, records: Iterable[Outgoing]) -> None:
-        """Adds records."""
+    def send(self, records: Iterable[Outgoing], stamped: bool = False) -> None:
+        """Adds records; `stamped`: with the timestamps that they have, not with the time at which they are written."""
 
     def flush(self) -> None:
         """Waits until the broker has what was sent: an abort that overtakes it is answered as if there were doubt.
@@ -112,8 +112,11 @@ class Writer(Protocol):
     def hold(self, records: Sequence[Outgoing]) -> Sequence[Outgoing]:
         """Takes records that leave with the commit (see HOLD), not before; returns those it has no room for."""
 
-    def commit(self) -> None:
-        """Raises Refused (then call abort), Fenced or Unavailable (then call renew)."""
+    def commit(self, marks: Mapping[Source, Mark] | None = None) -> None:
+        """`marks`: how far its consumer has read, committed with the records.
+
+        Raises Refused (then call abort), Fenced or Unavailable (then call renew).
+        """
 
     def abort(self) -> None:
         """Drops the open transaction."""
@@ -121,7 +124,7 @@ class Writer(Protocol):
     def attempt(self, records: Sequence[Outgoing], marks: Mapping[Source, Mark] | None = None) -> dict[int, Fault]:
         """One transaction, each record watched: commits and returns nothing, or aborts and says which failed and why.
 
-        -1 stands for the transaction itself. `marks`: how far its consumer has read, committed with the records.
+        -1 stands for the transaction itself. `marks`: see commit.
         """
 
     def partitions(self, topic: str) -> int:

@@ -49,7 +49,7 @@ class ShadowWriter:
         """See ports.Writer."""
         self._open = []
 
-    def send(self, records: Iterable[Outgoing]) -> None:
+    def send(self, records: Iterable[Outgoing], stamped: bool = False) -> None:
         """See ports.Writer."""
         self._open += (record for record in records if record.topic in (self._fires, self._refuses))
 
@@ -60,8 +60,8 @@ class ShadowWriter:
         """See ports.Writer."""
         return records
 
-    def commit(self) -> None:
-        """See ports.Writer."""
+    def commit(self, marks: Mapping[ports.Source, ports.Mark] | None = None) -> None:
+        """See ports.Writer. Nobody has marks to commit: a shadow has no bridge."""
         for record in self._open:
             notes = {name: (value or b"").decode(errors="backslashreplace") for name, value in record.headers}
             told = hash((record.topic, notes["almanac-source"]))
@@ -79,7 +79,7 @@ class ShadowWriter:
     def attempt(
         self, records: Sequence[Outgoing], marks: Mapping[ports.Source, ports.Mark] | None = None
     ) -> dict[int, ports.Fault]:
-        """See ports.Writer. Nobody has marks to commit: a shadow has no bridge."""
+        """See ports.Writer."""
         self.begin()
         self.send(records)
         self.commit()

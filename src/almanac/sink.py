@@ -9,6 +9,7 @@ import gc
 import json
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -135,16 +136,13 @@ def turn(job: Job) -> str:
     turning = wheel.Wheel(
         ledgers, reader, transactions, claims, clock, options, lambda page: open_page(page, job.shard)
     )
-    # Entries hold no cycles, and hundreds of thousands of them would be walked through by each collection.
-    gc.freeze()
-    gc.disable()
     try:
-        return turning.run()
+        with _uncollected():
+            return turning.run()
     except Exception:
         logging.getLogger("almanac.wheel").exception("the wheel of shard %d ended; Spark runs it again", job.shard)
         raise
     finally:
-        gc.enable()
         transactions.close()
         claims.close()
         reader.close()
@@ -173,7 +171,8 @@ def serve(job: Job) -> str:
     else:
         work = oscillator.Oscillator(dial.KafkaDial(settings), transactions, clock, settings.oscillator_topic)
     try:
-        return duty.Duty(name, work, transactions, post, clock).run()
+        with _uncollected():
+            return duty.Duty(name, work, transactions, post, clock).run()
     except Exception:
         logging.getLogger("almanac.duty").exception("the %s ended; Spark runs it again", name)
         raise
@@ -182,6 +181,17 @@ def serve(job: Job) -> str:
         post.close()
         if requests is not None:
             requests.close()
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Entries and requests hold no cycles, and each collection would walk through hundreds of thousands of them."""
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def open_page(described: dict[str, Any], number: int) -> wheel.Opened:

@@ -117,17 +117,17 @@ class KafkaWriter:
         except KafkaException as error:
             raise _unsettled(error) from error
 
-    def send(self, records: Iterable[Outgoing]) -> None:
+    def send(self, records: Iterable[Outgoing], stamped: bool = False) -> None:
         """See ports.Writer."""
         produce = self._produce
         for out in records:
-            topic, partition, key, value, headers, _ = out
+            topic, partition, key, value, headers, timestamp = out
             try:
                 # no delivery callback on the fast path: the commit reports failures
-                produce(topic, value, key, partition, headers=headers)
+                produce(topic, value, key, partition, headers=headers, timestamp=timestamp if stamped else 0)
             except BufferError:
                 self.flush()
-                self.send([out])
+                self.send([out], stamped)
             except KafkaException as error:
                 raise _refused(error) from error
 
@@ -170,9 +170,10 @@ class KafkaWriter:
                 raise _refused(error) from error
         return ()
 
-    def commit(self) -> None:
+    def commit(self, marks: Mapping[ports.Source, ports.Mark] | None = None) -> None:
         """See ports.Writer."""
         self.flush()
+        self._mark(marks or {})
         self._end(self._current.commit_transaction)
 
     def abort(self) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from duties import BRIDGE, LETTERS, REQUESTS, SCHEDULES, Crash, FusedWriter, Serving, World
+from duties import BRIDGE, LETTERS, REQUESTS, SCHEDULES, Crash, Fused, FusedWriter, Serving, World
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import Slot
@@ -381,6 +381,39 @@ def test_one_that_does_not_fit_holds_up_no_other(limits: dict[str, int], letter:
     assert [r.value for r in world.schedules()] == [b"0", b"1", b"2", b"4", b"5"]
     assert [first(r.headers)["almanac-reason"] for r in world.letters()] == ([letter] if letter else [])
     assert [r.value is None for r in world.letters()] == ([LETTERS in limits] if letter else [])
+
+
+def test_headers_count_in_what_a_transaction_takes() -> None:
+    world = World(partitions=1, requests=100, bytes=10_000)
+    serving = world.bridge().begin()
+    for number in range(4):
+        world.request(b"%d" % number, headers=[("large", b"x" * 6_000)])
+    ends: list[int] = []
+    for _ in range(6):
+        serving.step()
+        ends.append(len(world.schedules()))
+    assert ends[:2] == [1, 2]
+    assert ends[-1] == 4
+
+
+def test_it_tells_how_it_is_while_kafka_goes_away_over_a_new_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(partitions=1)
+    serving = world.bridge().begin()
+    world.sources[REQUESTS, 1] = "id-1"
+    world.clock.time += bridge.LOOK
+    look, looks = serving.work._inbox.look, []
+
+    def once() -> Any:
+        looks.append(1)
+        if len(looks) == 2:
+            raise ports.Unavailable("away")
+        return look()
+
+    monkeypatch.setattr(serving.work, "_inbox", Fused(serving.work._inbox, world.fuse))
+    monkeypatch.setattr(serving.work._inbox, "look", once, raising=False)
+    with pytest.raises(ports.Unavailable):
+        serving.duty.step()
+    assert serving.duty.status()["behind"] == 0
 
 
 def test_trouble_with_our_own_topic_is_waited_for() -> None:

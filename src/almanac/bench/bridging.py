@@ -22,8 +22,7 @@ def bridge(settings: Settings, spark: SparkSession) -> tuple[float, int]:
     ownership.look(1)
     job = sink.Job(settings, 0, ownership.claim()[0], [], {}, topics.broker_max_bytes(admin), "bridge")
     spark.dataSource.register(sink.WheelSource)
-    frame = spark.createDataFrame([(0, job.to_json())], sink.SCHEMA).coalesce(1)
-    task = threading.Thread(target=frame.write.format("almanac").mode("append").save, name="bridge", daemon=True)
+    task = threading.Thread(target=_serve, args=(spark, job), name="bridge", daemon=True)
     inbox = KafkaInbox(settings)
     begun = time.monotonic()
     task.start()
@@ -38,6 +37,11 @@ def bridge(settings: Settings, spark: SparkSession) -> tuple[float, int]:
         ownership.stop()
         task.join(PATIENCE)
         ownership.close()
+
+
+def _serve(spark: SparkSession, job: sink.Job) -> None:
+    frame = spark.createDataFrame([(job.shard, job.to_json())], sink.SCHEMA).coalesce(1)
+    frame.write.format("almanac").mode("append").save()
 
 
 def _bridged(inbox: KafkaInbox) -> int | None:

@@ -27,21 +27,31 @@ def _make() -> Any:
 
 
 Future = _make()
+_parsed = Future.FromString
 
 
 def read(record: Record) -> formats.Schedule:
     """What a request asks for. Raises Invalid."""
-    key = record.key or b""
-    if not key.isdigit() or len(key) > 12:
-        raise formats.Invalid(f"the key is not a second since 1970: {formats.shown(record.key)}")
-    due = formats.due_ms(1000 * int(key), "the key")
-    future = Future()
+    due, target, key, value = asked(record)
+    return formats.Schedule(due, target.decode(), key, -1, value, [], None)
+
+
+def asked(record: Record) -> tuple[int, bytes, bytes, bytes]:
+    """The same, for who asks for nothing else: due, target, key and value. Raises Invalid."""
+    second = record.key
+    if not second or not second.isdigit() or len(second) > 12:
+        raise formats.Invalid(f"the key is not a second since 1970: {formats.shown(second)}")
+    due = 1000 * int(second)
+    if due > formats.LAST_DUE:
+        formats.due_ms(due, "the key")
     try:
-        future.ParseFromString(record.value or b"")
+        future = _parsed(record.value or b"")
     except (message.DecodeError, UnicodeDecodeError) as error:
         raise formats.Invalid(f"the value is not a Future in protobuf: {error}") from None
-    target = formats.target(future.callBackTopic.encode(), "field callBackTopic")
-    return formats.Schedule(due, target, future.callBackKey.encode(), -1, future.callBack, [], None)
+    target = future.callBackTopic.encode()
+    if formats.legal_topic(target) is None:
+        formats.target(target, "field callBackTopic")
+    return due, target, future.callBackKey.encode(), future.callBack
 
 
 def name(record: Record, own: bytes) -> bytes:

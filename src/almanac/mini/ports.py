@@ -57,8 +57,8 @@ class Writer:
         """See ports.Writer."""
         self._held = []
 
-    def send(self, records: Iterable[Outgoing]) -> None:
-        """See ports.Writer."""
+    def send(self, records: Iterable[Outgoing], stamped: bool = False) -> None:
+        """See ports.Writer. All are stamped that have a timestamp."""
         self._held += records
 
     def flush(self) -> None:
@@ -68,8 +68,8 @@ class Writer:
         """See ports.Writer: all are sent when they are due."""
         return records
 
-    def commit(self) -> None:
-        """See ports.Writer."""
+    def commit(self, marks: Mapping[ports.Source, ports.Mark] | None = None) -> None:
+        """See ports.Writer. Nobody has marks to commit: there is no bridge."""
         refused = self._refused(self._held)
         if refused:
             raise ports.Refused(next(iter(refused.values())).detail)
@@ -82,7 +82,7 @@ class Writer:
     def attempt(
         self, records: Sequence[Outgoing], marks: Mapping[ports.Source, ports.Mark] | None = None
     ) -> dict[int, ports.Fault]:
-        """See ports.Writer. Nobody has marks to commit: there is no bridge."""
+        """See ports.Writer."""
         refused = self._refused(records)
         if not refused:
             self._held = list(records)
