@@ -1,5 +1,6 @@
 """A record as it stands in a schedules topic: plain data, whatever client read it."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 Headers = list[tuple[str, bytes | None]]
@@ -19,6 +20,6 @@ class Record(NamedTuple):
     headers: Headers
 
 
-def first(headers: Headers) -> Named:
+def first(headers: Sequence[tuple[str, bytes | None]]) -> Named:
     """The headers by name; of several with one name the first counts."""
     return dict(headers[::-1])

@@ -97,7 +97,7 @@ class TestIngestion:
         pending: dict[bytes | None, int] = {}
         kinds = set()
         for offset, fed in enumerate(part.records(2_000)):
-            said = words.read(Record("schedules", 3, offset, 0, fed.key, fed.value, fed.headers), form, "id")
+            said = words.read(Record("schedules", 3, offset, 0, fed.key, fed.value, list(fed.headers)), form, "id")
             kinds.add((type(said), getattr(said, "ours", None)))
             match said:
                 case words.Word(version):

@@ -4,9 +4,11 @@ import doctest
 import inspect
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from types import ModuleType
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -60,7 +62,7 @@ def test_every_refusal_is_an_error_of_its_own_that_says_what_to_do() -> None:
     refusals = [
         each for each in vars(client).values() if inspect.isclass(each) and issubclass(each, client.ClientError)
     ]
-    assert len(refusals) == 10
+    assert len(refusals) == 11
     assert all(issubclass(each, ValueError) and str(each()) for each in refusals)
 
 
@@ -118,7 +120,10 @@ def test_cancels_are_null_values_of_the_id() -> None:
         (replace(CONTENT, value=b""), "x", NOW, client.NoValue),
         (replace(CONTENT, value=None), "x", NOW, client.NoValue),
         (replace(CONTENT, topic="a/b"), "x", NOW, client.NoTarget),
+        (replace(CONTENT, topic="\ud800"), "x", NOW, client.NoTarget),
         (replace(CONTENT, partition=3), "x", NOW, client.Inexpressible),
+        (CONTENT, "\ud800", NOW, client.Inexpressible),
+        (CONTENT, "x", datetime.max.replace(tzinfo=timezone(timedelta(hours=-2))), client.TooFarAhead),
         (CONTENT, "x", NOW - timedelta(seconds=1), client.InThePast),
         (CONTENT, "x", datetime(2031, 1, 1), client.NotAware),  # noqa: DTZ001 (that is the point)
     ],
@@ -126,6 +131,56 @@ def test_cancels_are_null_values_of_the_id() -> None:
 def test_etf1_refuses(content: Message, id: str, at: datetime, refusal: type[Exception]) -> None:
     with pytest.raises(refusal):
         etf1.schedule(content, id, at, now=NOW)
+
+
+ALL = [
+    lambda content, topic: etf1.schedule(content, "x", NOW, topic, NOW),
+    lambda content, topic: karafka.schedule(content, NOW, topic, "x", now=NOW),
+    lambda content, topic: sky.schedule(content, "x", NOW, topic),
+    lambda content, topic: timers.schedule(replace(content, headers=[]), NOW, topic),
+]
+in_each_format = pytest.mark.parametrize("build", ALL, ids=["etf1", "karafka", "sky", "timers"])
+
+
+@in_each_format
+@pytest.mark.parametrize("topic", ["", "a b", "\ud800"])
+def test_no_topic_to_write_to(build: Callable[[Message, str], Message], topic: str) -> None:
+    with pytest.raises(client.NoTopic):
+        build(CONTENT, topic)
+
+
+@pytest.mark.parametrize("build", ALL[:3], ids=["etf1", "karafka", "sky"])
+@pytest.mark.parametrize("name", ["\ud800", "a\0b"])
+def test_a_headers_name_that_kafkas_client_cannot_write(build: Callable[[Message, str], Message], name: str) -> None:
+    with pytest.raises(client.Inexpressible, match="header"):
+        build(replace(CONTENT, headers=[(name, b"1")]), "schedules")
+
+
+def delivered(built: Message, form: str) -> Message:
+    """As a consumer receives it."""
+    said = formats.schedule(record(built), formats.named(form))
+    return Message(said.target, said.key, said.value, said.headers)
+
+
+def test_what_was_delivered_in_one_format_is_scheduled_again_in_any_other() -> None:
+    content = replace(CONTENT, headers=[("mine", b"1")])
+    later = NOW + timedelta(hours=10)
+    builds: dict[str, Callable[[Message, datetime], Message]] = {
+        "etf1": lambda content, at: etf1.schedule(content, "x", at, now=NOW),
+        "karafka": lambda content, at: karafka.schedule(content, at, "rails", "x", now=NOW),
+        "sky-avro": lambda content, at: sky.schedule(content, "x", at, "expiry"),
+    }
+    for form, build in builds.items():
+        came = delivered(build(content, NOW), form)
+        for other, again in builds.items():
+            for reading in {other, "auto"} - ({"auto"} if other == "sky-avro" else set()):
+                said = formats.schedule(record(again(came, later)), formats.named(reading))
+                assert (said.due, said.target) == (ms(later), content.topic), f"{form}, then {other} read as {reading}"
+            twice = delivered(again(came, later), other)
+            same = client.identity(twice.headers) == client.identity(came.headers)
+            assert same == (form == other == "karafka" or form == other == "sky-avro"), "of the same offset, or none"
+    timer = timers.schedule(delivered(etf1.schedule(replace(content, headers=[]), "x", NOW, now=NOW), "etf1"), later)
+    assert timers_format.read(record(timer)).due == ms(later)
 
 
 def test_karafka_refuses_what_is_long_over_or_a_century_away() -> None:
@@ -137,6 +192,8 @@ def test_karafka_refuses_what_is_long_over_or_a_century_away() -> None:
 
 
 def test_karafka_takes_the_contents_partition_over_as_the_records_own_partition_key() -> None:
+    with pytest.raises(client.Inexpressible, match="-1"):
+        karafka.schedule(replace(CONTENT, partition=-1), NOW, "rails", now=NOW)
     for content, own, told in (
         (replace(CONTENT, partition=3), b"3", None),
         (replace(CONTENT, partition_key=b"p"), b"p", None),
@@ -155,6 +212,8 @@ def test_a_partition_key_must_be_resolved_for_a_client_that_knows_none() -> None
         built.arguments()
     assert built.placed(5).arguments()["partition"] == 4
     assert karafka.cancel("x", "rails").placed(5).partition is None
+    with pytest.raises(client.Inexpressible, match="0 partitions"):
+        built.placed(0)
 
 
 def test_what_a_format_cannot_say_is_refused_not_dropped() -> None:
@@ -193,6 +252,29 @@ def test_retries_wait_longer_each_time_and_end() -> None:
         etf1.retry(content, "x", now=NOW)
 
 
+def test_a_zones_clock_may_jump_while_a_retry_waits() -> None:
+    berlin = ZoneInfo("Europe/Berlin")
+    for now in (datetime(2030, 10, 27, 2, 59, 58, tzinfo=berlin), datetime(2030, 10, 27, 2, 30, tzinfo=berlin, fold=1)):
+        built = etf1.retry(CONTENT, "x", now=now)
+        assert first(built.headers)["scheduler-epoch"] == b"%d" % (now.timestamp() + 5)
+    at = datetime(2030, 10, 27, 2, 20, tzinfo=berlin, fold=1)
+    karafka.schedule(CONTENT, at, "rails", now=datetime(2030, 10, 27, 2, 30, tzinfo=berlin))
+    with pytest.raises(client.NotAware):
+        karafka.schedule(CONTENT, at, "rails", now=datetime(2030, 1, 1))  # noqa: DTZ001 (that is the point)
+
+
+@pytest.mark.parametrize("wrong", [{"least": -5.0}, {"jitter": 2.0}, {"factor": 0.5}, {"most": 1.0}])
+def test_a_backoff_that_makes_no_sense(wrong: dict[str, float]) -> None:
+    with pytest.raises(client.ClientError, match="jitter"):
+        client.Backoff(**wrong)  # type: ignore[arg-type]  # no chance is among them
+
+
+def test_a_backoff_that_does_not_grow_stays() -> None:
+    steady = client.Backoff(factor=1, attempts=10**6)
+    assert {steady.delay(attempt) for attempt in (1, 1_000, 10**6)} == {5.0}
+    assert client.Backoff(attempts=10**6).delay(10**6) == 3600
+
+
 def test_jitter_only_shortens() -> None:
     assert client.Backoff(jitter=0.5, chance=lambda: 1.0).delay(1) == 2.5
     assert client.Backoff(jitter=0.5, chance=lambda: 0.0).delay(1) == 5.0
@@ -205,6 +287,32 @@ def test_a_deliverys_identity() -> None:
     assert client.identity(rails) == (b"t", b"k", b"9")
     assert client.identity([("other", b"")]) is None
     assert not client.is_scheduled([])
+    assert client.identity([*etf, *rails]) == client.identity(rails), "the last delivery's"
+    assert client.identity([*rails, *etf, ("scheduler-timestamp", b"6")]) == (b"t", b"k", b"6")
+
+
+def test_headers_as_a_client_may_have_them() -> None:
+    shapes: list[client.Given | None] = [
+        {"scheduler-key": "k", "scheduler-timestamp": b"5"}, None, [("retry-attempt", "1")],
+    ]  # fmt: skip
+    for shape in shapes:
+        told = client.identity(shape), client.is_scheduled(shape), client.is_retried(shape)
+        assert any(told) == (shape is not None)
+
+    class Seen:
+        def topic(self) -> str:
+            return "videos"
+
+        def key(self) -> bytes | None:
+            return None
+
+        def value(self) -> bytes:
+            return b"v"
+
+        def headers(self) -> client.Given | None:
+            return {"text": "\u20ac", "none": None}
+
+    assert Message.received(Seen()) == Message("videos", None, b"v", [("text", b"\xe2\x82\xac"), ("none", None)])
 
 
 def test_the_scheduler_wants_one_time_and_says_when_nobody_answers() -> None:
@@ -217,9 +325,19 @@ def test_the_scheduler_wants_one_time_and_says_when_nobody_answers() -> None:
             scheduler.schedule(content, "x", at=NOW, after=timedelta(1))
         with pytest.raises(client.NotAware):
             scheduler.schedule(content, "x", at=datetime(2097, 1, 1))  # noqa: DTZ001 (that is the point)
-        with pytest.raises(client.InThePast):
-            scheduler.schedule(content, "x", after=timedelta(seconds=-1))
+        for after in (timedelta(seconds=-1), timedelta.min):
+            with pytest.raises(client.InThePast):
+                scheduler.schedule(content, "x", after=after)
+        with pytest.raises(client.TooFarAhead):
+            scheduler.schedule(content, "x", after=timedelta.max)
         with pytest.raises(client.NotAcknowledged, match="schedules"):
             scheduler.schedule(content, "x", after=timedelta(0))
         with pytest.raises(client.NotAcknowledged, match="not sent"):
             scheduler.send(karafka.cancel("x", "rails", partition_key=b"p"))
+    with pytest.raises(client.ClientError, match="closed"):
+        scheduler.cancel("x")
+    scheduler.close()
+    with pytest.raises(client.ClientError, match="refused"):
+        client.Scheduler({"bootstrap.server": "localhost"})
+    with pytest.raises(client.NoTopic):
+        client.Scheduler(nowhere, topic="")

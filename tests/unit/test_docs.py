@@ -1,7 +1,11 @@
 """The documentation says what the code says. `python tests/unit/test_docs.py` writes the table of settings anew."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from almanac import client, errors, passthrough, runner, settings, sources, topics
 from almanac.settings import Settings
@@ -63,6 +67,16 @@ def test_the_peers_names_of_settings() -> None:
 def test_every_refusal_of_the_client() -> None:
     text = CLIENT.read_text(encoding="utf-8")
     assert not [kind.__name__ for kind in client.ClientError.__subclasses__() if f"| `{kind.__name__}` |" not in text]
+
+
+@pytest.mark.parametrize("guide", ["client.md", "consumers.md"])
+def test_a_type_checker_is_content_with_the_examples(guide: str, tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / guide).read_text(encoding="utf-8"), re.DOTALL)
+    program = tmp_path / "example.py"
+    program.write_text("\n".join(blocks), encoding="utf-8")
+    check = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--no-incremental", str(program)]
+    done = subprocess.run(check, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ they meet the schedule if that was written with the same partitioner. `reschedul
 
 from __future__ import annotations
 
+import os
 import sys
 import uuid
 from datetime import UTC, datetime, timedelta
@@ -15,7 +16,7 @@ from typing import Annotated, NamedTuple
 import typer
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from almanac import client, errors, kafka, topics, when
+from almanac import client, errors, formats, kafka, topics, when
 from almanac.cli import common, reach, shown
 from almanac.record import Headers
 from almanac.settings import Settings, is_topic
@@ -68,11 +69,11 @@ def schedule(
     form = dict(settings.schedules_topics)[target]
     if form == "karafka":
         due = client.message.seconds(due) * 1000  # it knows whole seconds only
-    content = client.Message(topic, None if key is None else key.encode(), payload, _headers(header or []))
-    built = _built(form, name, due, content, past)
+    content = client.Message(topic, None if key is None else os.fsencode(key), payload, _headers(header or []))
+    built = _built(form, name, due, content, past, target)
     if topic not in _existing(settings, target):
         common.note(f"the topic {topic} does not exist yet; it must by {when.render(due, zone)}")
-    written = _send(settings, target, name, built.value, built.headers)
+    written = _send(settings, target, name, built.value, list(built.headers))
     if as_json:
         common.show_json(
             {
@@ -177,7 +178,8 @@ def _cancel_unseen(settings: Settings, id: str, schedules_topic: str | None, as_
     target = _chosen(settings, schedules_topic)
     _existing(settings, target)
     karafka = dict(settings.schedules_topics)[target] == "karafka"
-    written = _send(settings, target, id, None, client.karafka.cancel(id, target).headers if karafka else [])
+    headers = list(client.karafka.cancel(id, target).headers) if karafka else []
+    written = _send(settings, target, id, None, headers)
     if as_json:
         common.show_json({"id": id, **written._asdict()})
     else:
@@ -188,17 +190,17 @@ def _place(written: _Written) -> str:
     return f"{written.topic}, partition {written.partition}, offset {written.offset}"
 
 
-def _built(form: str, name: str, due: int, content: client.Message, past: bool) -> client.Message:
+def _built(form: str, name: str, due: int, content: client.Message, past: bool, topic: str) -> client.Message:
     """The schedule in the format of its topic."""
     at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=due)
     if form == "karafka":
-        return client.karafka.schedule(content, at, "", name, now=at if past else None)
+        return client.karafka.schedule(content, at, topic, name, now=at if past else None)
     if form in ("sky-avro", "sky-json"):
-        return client.sky.schedule(content, name, at, "", "avro" if form == "sky-avro" else "json")
+        return client.sky.schedule(content, name, at, topic, "avro" if form == "sky-avro" else "json")
     headers = [*_due_headers(due), ("scheduler-target-topic", content.topic.encode())]
     if content.key is not None:
         headers.append(("scheduler-target-key", content.key))
-    return client.Message("", name.encode(), content.value, headers + content.headers)
+    return client.Message(topic, name.encode(), content.value, [*headers, *content.headers])
 
 
 def _due_headers(due: int) -> Headers:
@@ -211,7 +213,7 @@ def _payload(value: str | None, value_file: str | None) -> bytes:
     if (value is None) == (value_file is None):
         raise errors.UsageError("give the message with either --value or --value-file (- is stdin)")
     if value is not None:
-        return value.encode()
+        return os.fsencode(value)  # as it was typed, UTF-8 or not
     try:
         return sys.stdin.buffer.read() if value_file == "-" else Path(str(value_file)).read_bytes()
     except OSError as error:
@@ -226,7 +228,10 @@ def _headers(given: list[str]) -> Headers:
             raise errors.UsageError(f"--header {each!r} must be name=value")
         if name.lower().startswith(_RESERVED):
             raise errors.UsageError(f"--header {each!r}: names that begin with {' or '.join(_RESERVED)} are reserved")
-        headers.append((name, value.encode()))
+        try:
+            headers.append((formats.header_name(name), os.fsencode(value)))
+        except formats.Invalid as error:
+            raise errors.UsageError(f"--header {each!a}: {error}") from None
     return headers
 
 

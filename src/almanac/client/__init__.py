@@ -9,6 +9,7 @@ Each wire format is a module with `schedule` and `cancel`; all return a `Message
 
     ClientError             a message that cannot be meant so; each refusal is a class of its own
     ├── NoId                an id is missing
+    ├── NoTopic             no schedules topic to write to
     ├── NoTarget            no topic to deliver to
     ├── NoValue             nothing to deliver
     ├── NoTime              neither at= nor after=, or both
@@ -25,6 +26,7 @@ from almanac.client.backoff import Backoff, retried
 from almanac.client.delivery import identity, is_retried, is_scheduled
 from almanac.client.message import (
     ClientError,
+    Given,
     Inexpressible,
     InThePast,
     Message,
@@ -32,6 +34,7 @@ from almanac.client.message import (
     NoTarget,
     NotAware,
     NoTime,
+    NoTopic,
     NoValue,
     TooFarAhead,
     TooManyAttempts,
@@ -39,7 +42,7 @@ from almanac.client.message import (
 from almanac.client.scheduler import NotAcknowledged, Scheduler, Written
 
 __all__ = [
-    "Backoff", "ClientError", "InThePast", "Inexpressible", "Message", "NoId", "NoTarget", "NoTime", "NoValue",
-    "NotAcknowledged", "NotAware", "Scheduler", "TooFarAhead", "TooManyAttempts", "Written", "etf1", "identity",
-    "is_retried", "is_scheduled", "karafka", "retried", "sky", "timers",
+    "Backoff", "ClientError", "Given", "InThePast", "Inexpressible", "Message", "NoId", "NoTarget", "NoTime", "NoTopic",
+    "NoValue", "NotAcknowledged", "NotAware", "Scheduler", "TooFarAhead", "TooManyAttempts", "Written", "etf1",
+    "identity", "is_retried", "is_scheduled", "karafka", "retried", "sky", "timers",
 ]  # fmt: skip

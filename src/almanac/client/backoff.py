@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from almanac.client import message
 from almanac.client.message import Message
@@ -27,13 +27,18 @@ class Backoff:
     attempts: int = 50
     chance: Callable[[], float] = random.random
 
+    def __post_init__(self) -> None:
+        if not (0 <= self.least <= self.most and self.factor >= 1 and 0 <= self.jitter <= 1):
+            raise message.ClientError(f"{self}: it must be 0 <= least <= most, factor >= 1 and 0 <= jitter <= 1")
+
     def delay(self, attempt: int) -> float:
         """Seconds before that attempt (1 is the first). Raises TooManyAttempts."""
         if attempt > self.attempts:
             raise message.TooManyAttempts(f"{self.attempts} attempts were made, which is all that is allowed")
-        delay = self.most
-        if attempt * self.factor < 1_000:  # beyond, a float would overflow, and the bound is long reached
+        try:
             delay = min(self.most, self.least * self.factor ** (attempt - 1))
+        except OverflowError:
+            delay = self.most
         return delay * (1 - self.jitter * self.chance())
 
 
@@ -49,7 +54,8 @@ def retried(failed: Message, backoff: Backoff | None = None, now: datetime | Non
     since = named.get(SINCE) or b"%d" % (message.checked_due(moment) // 1000)
     kept = [header for header in failed.headers if header[0] not in (ATTEMPT, SINCE)]
     content = replace(failed, headers=[*kept, (ATTEMPT, b"%d" % attempt), (SINCE, since)])
-    return content, moment + timedelta(seconds=(backoff or Backoff()).delay(attempt))
+    # In UTC: a zone's own clock jumps, and 5 s later may be an hour ago on it.
+    return content, moment.astimezone(UTC) + timedelta(seconds=(backoff or Backoff()).delay(attempt))
 
 
 def _number(text: bytes | None) -> int:

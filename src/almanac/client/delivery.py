@@ -1,37 +1,43 @@
 """What a consumer can tell of a message that the scheduler delivered.
 
->>> headers = [("scheduler-timestamp", b"1700000000"), ("scheduler-key", b"vid1"), ("scheduler-topic", b"schedules")]
+>>> headers = [("scheduler-epoch", b"1700000005"), ("scheduler-target-topic", b"online-videos"),
+...            ("scheduler-timestamp", b"1700000000"), ("scheduler-key", b"vid1"), ("scheduler-topic", b"schedules")]
 >>> is_scheduled(headers), is_retried(headers)
 (True, False)
 >>> identity(headers)
-(b'schedules', b'vid1', b'1700000000')
+(b'schedules', b'vid1', b'1700000000', b'1700000005')
 """
 
+from almanac.client import message
 from almanac.client.backoff import ATTEMPT
-from almanac.record import Headers, first
+from almanac.formats import etf1
 
-_ETF1 = ("scheduler-topic", "scheduler-key", "scheduler-timestamp")
+# Topic and key of the schedule, and which of its versions. etf1's time stamp is a whole second: what was delivered and
+# scheduled again within it was due at another time.
+_ETF1 = ("scheduler-topic", "scheduler-key", "scheduler-timestamp", etf1.EPOCH, etf1.EPOCH_MS)
 _KARAFKA = ("schedule_source_topic", "schedule_source_key", "schedule_source_offset")
 
 
-def is_scheduled(headers: Headers | None) -> bool:
+def is_scheduled(headers: message.Given | None) -> bool:
     """Did the scheduler deliver it (formats `etf1` and `karafka`; `sky` adds nothing to tell it by)?"""
-    named = first(headers or [])
+    named = dict(message.listed(headers))
     return _ETF1[1] in named or _KARAFKA[1] in named
 
 
-def is_retried(headers: Headers | None) -> bool:
+def is_retried(headers: message.Given | None) -> bool:
     """Was it scheduled as a retry?"""
-    return ATTEMPT in first(headers or [])
+    return ATTEMPT in dict(message.listed(headers))
 
 
-def identity(headers: Headers | None) -> tuple[bytes, ...] | None:
-    """The delivery's identity: equal for the same delivery, different for any other. None if it bears none.
+def identity(headers: message.Given | None) -> tuple[bytes, ...] | None:
+    """The delivery's identity: equal for the same delivery, different for others. None if it bears none.
 
     For consumers that must do something once though they may read a message twice: remember it with the effect.
     """
-    named = first(headers or [])
-    for names in (_ETF1, _KARAFKA):
-        if named.get(names[1]) is not None and named.get(names[2]) is not None:
-            return tuple(named.get(name) or b"" for name in names)
+    found = message.listed(headers)
+    named = dict(found)  # of several with one name the last: those of an earlier delivery stand before ours
+    for name, _ in reversed(found):
+        names = _ETF1 if name == _ETF1[1] else _KARAFKA if name == _KARAFKA[1] else None
+        if names is not None and all(named.get(each) is not None for each in names[1:3]):
+            return tuple(value for each in names if (value := named.get(each)) is not None)
     return None

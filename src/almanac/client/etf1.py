@@ -21,16 +21,14 @@ from almanac.client.message import Message
 from almanac.formats import etf1
 from almanac.record import Headers
 
-OURS = "scheduler-"
-
 
 def schedule(
     content: Message, id: str | bytes, at: datetime, topic: str = "schedules", now: datetime | None = None
 ) -> Message:
     """The record that has `content` delivered to its topic at that time. The same id again: an update.
 
-    Headers that begin with `scheduler-` are taken out: a message that was delivered by the scheduler can be scheduled
-    again as it is. Raises NoId, NoTarget, NoValue, NotAware, InThePast, Inexpressible.
+    Headers of the scheduler's own are taken out, karafka's too: a message that was delivered by either can be scheduled
+    again as it is. Raises NoId, NoTarget, NoTopic, NoValue, NotAware, InThePast, TooFarAhead, Inexpressible.
     """
     key, target, due = message.checked_id(id), message.checked_target(content), message.checked_due(at)
     if not content.value:
@@ -38,19 +36,21 @@ def schedule(
     if due < message.checked_due(now or message.now()):
         raise message.InThePast(f"{at.isoformat()} has passed")
     message.without_partition(content, "etf1")
-    kept = [header for header in content.headers if not header[0].startswith(OURS)]
+    # With karafka's a topic of the format `auto` would read it as karafka's record: due when that one was.
+    others = [header for header in content.headers if not header[0].startswith((message.ETF1, *message.KARAFKA))]
+    kept = message.checked_headers(others)
     when: Headers = [(etf1.EPOCH, b"%d" % message.seconds(due))]
     if due % 1000:
         when.append((etf1.EPOCH_MS, b"%d" % due))
     where: Headers = [(etf1.TOPIC, target.encode())]
     if content.key is not None:
         where.append((etf1.KEY, content.key))
-    return Message(topic, key, content.value, [*kept, *when, *where])
+    return Message(message.checked_topic(topic), key, content.value, [*kept, *when, *where])
 
 
 def cancel(id: str | bytes, topic: str = "schedules") -> Message:
-    """The record that cancels: a null value for the id. Raises NoId."""
-    return Message(topic, message.checked_id(id), None)
+    """The record that cancels: a null value for the id. Raises NoId, NoTopic."""
+    return Message(message.checked_topic(topic), message.checked_id(id), None)
 
 
 def retry(

@@ -16,16 +16,15 @@ b'u1'
 """
 
 import uuid
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from almanac.client import message
 from almanac.client.message import Message
 from almanac.formats import karafka
 from almanac.record import Headers
 
-LATE = timedelta(seconds=10)
-FAR = timedelta(days=36_525)
-OURS = ("schedule_target_", "schedule_source_", karafka.VERSION)
+LATE = 10_000  # ms
+FAR = 36_525 * 86_400_000  # ms: 100 years
 
 
 def schedule(
@@ -35,16 +34,22 @@ def schedule(
     """The record that has `content` delivered to its topic at that second; without an id it gets a new one.
 
     `partition_key` is the record's own; unless told, the content's partition or partition key. A value of None is
-    delivered as one. The format's own headers are taken out of the content first. Raises NoId, NoTarget, NotAware,
-    InThePast (by more than 10 s), TooFarAhead (100 years).
+    delivered as one. The format's own headers, and those of a delivery by any, are taken out of the content first.
+    Raises NoId, NoTarget, NoTopic, NotAware, InThePast (by more than 10 s), TooFarAhead (100 years), Inexpressible.
     """
-    due, moment, target = message.checked_due(at), now or message.now(), message.checked_target(content)
-    if at < moment - LATE:
+    due, target = message.checked_due(at), message.checked_target(content)
+    moment = message.checked_due(now or message.now())
+    if due < moment - LATE:
         raise message.InThePast(f"{at.isoformat()} has passed")
-    if at > moment + FAR:
+    if due > moment + FAR:
         raise message.TooFarAhead(f"{at.isoformat()} is more than 100 years ahead")
+    if content.partition is not None and content.partition < 0:
+        raise message.Inexpressible(f"there is no partition {content.partition}; None leaves it to the key")
+    others = [
+        each for each in content.headers if each[0] not in message.DELIVERED and not each[0].startswith(message.KARAFKA)
+    ]
     headers: Headers = [
-        *(header for header in content.headers if not header[0].startswith(OURS)),
+        *message.checked_headers(others),
         (karafka.VERSION, b"1.0.0"),
         (karafka.TYPE, b"schedule"),
         (karafka.EPOCH, b"%d" % message.seconds(due)),
@@ -58,10 +63,11 @@ def schedule(
         headers.append((karafka.PARTITION_KEY, content.partition_key))
     key = message.checked_id(id) if id is not None else f"{target}-{uuid.uuid4()}".encode()
     chosen = b"%d" % content.partition if content.partition is not None else content.partition_key
-    return Message(topic, key, content.value, headers, partition_key=chosen if partition_key is None else partition_key)
+    own = chosen if partition_key is None else partition_key
+    return Message(message.checked_topic(topic), key, content.value, headers, partition_key=own)
 
 
 def cancel(id: str | bytes, topic: str, partition_key: bytes | None = None) -> Message:
-    """The record that cancels; with the partition key that the schedule had. Raises NoId."""
+    """The record that cancels; with the partition key that the schedule had. Raises NoId, NoTopic."""
     headers: Headers = [(karafka.VERSION, b"1.0.0"), (karafka.TYPE, b"cancel")]
-    return Message(topic, message.checked_id(id), None, headers, partition_key=partition_key)
+    return Message(message.checked_topic(topic), message.checked_id(id), None, headers, partition_key=partition_key)

@@ -1,13 +1,22 @@
 """A message as any Kafka client takes it, and why one is refused."""
 
 import binascii
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol, Self
 
 from almanac import errors, formats
+from almanac.formats import karafka
 from almanac.record import Headers
+
+Given = Mapping[str, str | bytes | None] | Sequence[tuple[str, str | bytes | None]]  # as Kafka's clients have headers
+# What a scheduler adds when it delivers. It says nothing of the next delivery.
+DELIVERED = frozenset((
+    "scheduler-timestamp", "scheduler-key", "scheduler-topic", "schedule_source_topic", "schedule_source_partition",
+    karafka.SOURCE_OFFSET, "schedule_source_key",
+))  # fmt: skip
+ETF1, KARAFKA = "scheduler-", ("schedule_target_", "schedule_source_", karafka.VERSION)  # how their own headers begin
 
 
 class ClientError(errors.UsageError, ValueError):
@@ -16,6 +25,10 @@ class ClientError(errors.UsageError, ValueError):
 
 class NoId(ClientError):
     """A schedule needs an id: the record's key, by which it is updated and cancelled."""
+
+
+class NoTopic(ClientError):
+    """A schedule needs a schedules topic to be written to."""
 
 
 class NoTarget(ClientError):
@@ -39,7 +52,7 @@ class InThePast(ClientError):
 
 
 class TooFarAhead(ClientError):
-    """The due time is more than 100 years ahead."""
+    """The due time is later than can be said."""
 
 
 class TooManyAttempts(ClientError):
@@ -57,9 +70,14 @@ class Message:
     topic: str
     key: bytes | None = None
     value: bytes | None = None
-    headers: Headers = field(default_factory=list)
+    headers: Sequence[tuple[str, bytes | None]] = field(default_factory=list)
     partition: int | None = None
     partition_key: bytes | None = None  # chooses the partition in place of the key (karafka); see `placed`
+
+    @classmethod
+    def received(cls, message: "Received") -> Self:
+        """What a consumer of confluent-kafka has read, as content to be scheduled again."""
+        return cls(message.topic() or "", message.key(), message.value(), listed(message.headers()))
 
     def placed(self, partitions: int) -> "Message":
         """With the partition that its partition key means in a topic of so many, as librdkafka's `consistent` has it.
@@ -67,6 +85,8 @@ class Message:
         >>> Message("rails", b"id", partition_key=b"user-1").placed(5).partition
         4
         """
+        if partitions < 1:
+            raise Inexpressible(f"{self.topic} cannot have {partitions} partitions")
         if self.partition is not None or self.partition_key is None:
             return self
         return replace(self, partition=binascii.crc32(self.partition_key) % partitions)
@@ -83,33 +103,68 @@ class Message:
         return found if self.partition is None else {**found, "partition": self.partition}
 
 
+class Received(Protocol):
+    """A message as confluent-kafka's consumers return it."""
+
+    def topic(self) -> str | None: ...
+    def key(self) -> bytes | None: ...
+    def value(self) -> bytes | None: ...
+    def headers(self) -> Given | None: ...
+
+
+def listed(headers: Given | None) -> Headers:
+    """Headers in one shape, whatever client they are from."""
+    found = headers.items() if isinstance(headers, Mapping) else headers or ()
+    return [(name, value.encode() if isinstance(value, str) else value) for name, value in found]
+
+
 # What the formats check alike.
 
 
 def checked_id(text: str | bytes) -> bytes:
-    """The id as the record's key. Raises NoId."""
+    """The id as the record's key. Raises NoId, Inexpressible."""
     if not text:
         raise NoId
-    return text.encode() if isinstance(text, str) else text
+    try:
+        return text.encode() if isinstance(text, str) else text
+    except UnicodeEncodeError:
+        raise Inexpressible(f"the id {text!a} is no Unicode text; bytes can be any") from None
+
+
+def checked_topic(name: str) -> str:
+    """The schedules topic. Raises NoTopic."""
+    if formats.legal_topic(name.encode(errors="surrogatepass")) is None:
+        raise NoTopic(f"{name!a} is no topic's name: 1 to 249 of a-z A-Z 0-9 . _ -") if name else NoTopic
+    return name
 
 
 def checked_target(content: Message) -> str:
     """The topic to deliver to. Raises NoTarget."""
     if not content.topic:
         raise NoTarget
-    if formats.legal_topic(content.topic.encode()) is None:
-        raise NoTarget(f"{content.topic!r} is no topic's name: 1 to 249 of a-z A-Z 0-9 . _ -")
+    if formats.legal_topic(content.topic.encode(errors="surrogatepass")) is None:
+        raise NoTarget(f"{content.topic!a} is no topic's name: 1 to 249 of a-z A-Z 0-9 . _ -")
     return content.topic
 
 
+def checked_headers(headers: Sequence[tuple[str, bytes | None]]) -> Headers:
+    """Headers that Kafka's clients can write: some end the process over the name of one. Raises Inexpressible."""
+    try:
+        return [(formats.header_name(name), value) for name, value in headers]
+    except formats.Invalid as error:
+        raise Inexpressible(str(error)) from None
+
+
 def checked_due(at: datetime) -> int:
-    """Epoch ms, never before `at`. Raises NotAware, InThePast."""
+    """Epoch ms, never before `at`. Raises NotAware, InThePast, TooFarAhead."""
     if at.tzinfo is None or at.utcoffset() is None:
         raise NotAware(f"{at!r} has no time zone: give one, such as datetime(..., tzinfo=UTC)")
     since = at - datetime(1970, 1, 1, tzinfo=UTC)
     due = (since.days * 86_400 + since.seconds) * 1000 - (-since.microseconds // 1000)
     if due < 0:
         raise InThePast(f"{at.isoformat()} is before 1970")
+    if due > formats.LAST_DUE:
+        raise TooFarAhead(f"{at.isoformat()} lies after the year 9999")
     return due
 
 
@@ -124,18 +179,15 @@ def without_partition(content: Message, name: str) -> None:
         raise Inexpressible(f"{name} leaves the partition to the key; the karafka format can name one")
 
 
-def mapped(headers: Headers) -> dict[str, bytes]:
+def mapped(headers: Sequence[tuple[str, bytes | None]]) -> dict[str, bytes]:
     """Headers as a map. Raises Inexpressible where they are none."""
-    found = {name: value for name, value in headers if value is not None}
+    found = {name: value for name, value in checked_headers(headers) if value is not None}
     if len(found) < len(headers):
         raise Inexpressible(f"headers here are a map of bytes: none twice, none null; given {_names(headers)}")
-    try:
-        return {formats.header_name(name): value for name, value in found.items()}
-    except formats.Invalid as error:
-        raise Inexpressible(str(error)) from None
+    return found
 
 
-def _names(headers: Headers) -> Sequence[str]:
+def _names(headers: Sequence[tuple[str, bytes | None]]) -> Sequence[str]:
     return [name if value is not None else f"{name} (null)" for name, value in headers]
 
 

@@ -29,21 +29,30 @@ class Scheduler:
     """Writes native schedules to one topic, and records of any format; safe to be used by several threads."""
 
     def __init__(self, configuration: Mapping[str, Any], topic: str = "schedules", seconds: float = 10.0) -> None:
-        """`configuration` is librdkafka's; `seconds` is how long Kafka may take to acknowledge."""
+        """`configuration` is librdkafka's; `seconds` is how long Kafka may take to acknowledge.
+
+        Raises NoTopic, and ClientError for a configuration that librdkafka refuses.
+        """
+        self._topic, self._seconds = message.checked_topic(topic), seconds
         safe = {"enable.idempotence": True, "acks": "all", "partitioner": "murmur2_random", "linger.ms": 0}
-        self._producer = Producer({**safe, **configuration, "message.timeout.ms": int(seconds * 1000)})
-        self._topic, self._seconds = topic, seconds
+        try:
+            self._open: Producer | None = Producer({**safe, **configuration, "message.timeout.ms": int(seconds * 1000)})
+        except KafkaException as refused:
+            raise message.ClientError(f"the configuration is refused: {errors.brief(refused)}") from refused
 
     def schedule(
         self, content: Message, id: str | bytes, *, at: datetime | None = None, after: timedelta | None = None
     ) -> Written:
         """At a time or after a while, one of them. Raises what `etf1.schedule` does, NoTime and NotAcknowledged."""
         now = message.now()
-        if after is not None and at is None:
-            return self.send(etf1.schedule(content, id, now + after, self._topic, now))
-        if at is None or after is not None:
+        if (at is None) == (after is None):
             raise message.NoTime
-        return self.send(etf1.schedule(content, id, at, self._topic, now))
+        if after is not None:
+            try:
+                at = now + after
+            except OverflowError:
+                raise (message.TooFarAhead if after > timedelta() else message.InThePast)(f"after={after!r}") from None
+        return self.send(etf1.schedule(content, id, at or now, self._topic, now))
 
     def retry(self, failed: Message, id: str | bytes, wait: backoff.Backoff | None = None) -> Written:
         """Once more, later each time. Raises what `etf1.retry` does, and NotAcknowledged."""
@@ -55,16 +64,17 @@ class Scheduler:
 
     def send(self, built: Message) -> Written:
         """A record that any of the formats built. Raises NotAcknowledged."""
+        producer = self._producer
         answers: list[tuple[KafkaError | None, Delivered]] = []
         deadline = time.monotonic() + self._seconds + 1  # librdkafka says so itself a little later
         try:
             if built.partition_key is not None:
                 built = built.placed(self._partitions(built.topic))
-            self._producer.produce(**built.arguments(), on_delivery=lambda error, told: answers.append((error, told)))
+            producer.produce(**built.arguments(), on_delivery=lambda error, told: answers.append((error, told)))
         except (KafkaException, BufferError) as refused:
             raise NotAcknowledged(f"{built.topic}: it was not sent: {errors.brief(refused)}") from refused
         while not answers and time.monotonic() < deadline:
-            self._producer.poll(0.05)
+            producer.poll(0.05)
         error, told = answers[0] if answers else (None, None)
         if told is None or error is not None:
             reason = error.str() if error is not None else f"no answer within {self._seconds:g} s"
@@ -72,14 +82,22 @@ class Scheduler:
         return Written(built.topic, told.partition() or 0, told.offset() or 0)
 
     def close(self) -> None:
-        """Waits for what other threads may still be sending."""
-        self._producer.flush(self._seconds)
+        """Waits for what other threads may still be sending, and lets Kafka go. Safe to call twice."""
+        if self._open is not None:
+            self._open.flush(self._seconds)
+            self._open = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def _producer(self) -> Producer:
+        if self._open is None:
+            raise message.ClientError("this scheduler is closed: make another")
+        return self._open
 
     def _partitions(self, topic: str) -> int:
         found = self._producer.list_topics(topic, timeout=self._seconds).topics[topic]

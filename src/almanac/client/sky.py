@@ -27,11 +27,16 @@ def schedule(
     """The record that has `content` delivered to its topic at that time; a value of None delivers a tombstone.
 
     The format knows no null key: without a key an empty one is delivered. A time in the past is delivered at once.
-    Raises NoId, NoTarget, NotAware, Inexpressible.
+    What a scheduler added when it delivered the content is taken out first.
+    Raises NoId, NoTarget, NoTopic, NotAware, TooFarAhead, Inexpressible.
     """
     name, target, due = message.checked_id(id), message.checked_target(content), message.checked_due(at)
+    if form not in ("avro", "json"):
+        raise message.Inexpressible(f"sky's schedules are avro or json, not {form!r}")
+    message.checked_topic(topic)
     message.without_partition(content, f"sky-{form}")
-    key, headers = content.key or b"", message.mapped(content.headers)
+    key = content.key or b""
+    headers = message.mapped([header for header in content.headers if header[0] not in message.DELIVERED])
     if form == "json":
         said = {
             "time": due, "topic": target, "key": _text(key),
@@ -46,8 +51,8 @@ def schedule(
 
 
 def cancel(id: str | bytes, topic: str) -> Message:
-    """The record that cancels: a null value for the id. Raises NoId."""
-    return Message(topic, message.checked_id(id), None)
+    """The record that cancels: a null value for the id. Raises NoId, NoTopic."""
+    return Message(message.checked_topic(topic), message.checked_id(id), None)
 
 
 def _text(value: bytes) -> str:

@@ -18,12 +18,15 @@ from almanac.record import Headers
 def schedule(content: Message, at: datetime, topic: str = "timer-request", id: str | bytes | None = None) -> Message:
     """The record that has `content` delivered at that second; with an id it can be cancelled.
 
-    A second that has passed is delivered at once. Raises NoId, NoTarget, NotAware, and Inexpressible for what the
-    format does not carry: headers, a null value, a key that is no text, a partition.
+    A second that has passed is delivered at once. What the scheduler put into a message that it delivered is taken out
+    first. The format knows no null key: without a key an empty one is delivered. Raises NoId, NoTarget, NoTopic,
+    NotAware, TooFarAhead, and Inexpressible for what the format does not carry: headers, a null value, a key that is no
+    text, a partition.
     """
     target, due = message.checked_target(content), message.checked_due(at)
     message.without_partition(content, "timers")
-    if content.headers or content.value is None:
+    others = [name for name, _ in content.headers if not name.startswith((message.ETF1, *message.KARAFKA))]
+    if others or content.value is None:
         raise message.Inexpressible("timers carry no headers and no null value: only a topic, a key and a value")
     try:
         key = (content.key or b"").decode()
@@ -31,7 +34,8 @@ def schedule(content: Message, at: datetime, topic: str = "timer-request", id: s
         raise message.Inexpressible(f"the key of a timer is text, which {content.key!r} is not") from None
     future = timers.Future(callBackTopic=target, callBackKey=key, callBack=content.value)
     headers: Headers = [(timers.ID, message.checked_id(id))] if id is not None else []
-    return Message(topic, b"%d" % message.seconds(due), future.SerializeToString(), headers)
+    key_of_timer = b"%d" % message.seconds(due)
+    return Message(message.checked_topic(topic), key_of_timer, future.SerializeToString(), headers)
 
 
 def cancel(id: str | bytes, topic: str = "schedules") -> Message:

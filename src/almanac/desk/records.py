@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 
 from almanac import client, formats, native, words
 from almanac.desk.refusals import Refused
@@ -14,6 +15,7 @@ from almanac.record import Headers, Record, first
 
 RESERVED = ("scheduler-", "almanac-", "schedule_")
 PAST_MS = 1_500  # a due time may lie that far back: a request takes its time, the format's tolerance is 2 s
+_ANY = "any"  # the schedules topic: who sends the draft knows it
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -50,7 +52,7 @@ def revised(form: str, record: Record, schedule: formats.Schedule, change: Chang
     if form == "auto":  # record by record: karafka's names are its own
         form = "karafka" if any(name in (karafka.VERSION, karafka.TYPE) for name, _ in record.headers) else "etf1"
     named = first(record.headers)
-    partition = int(named[karafka.PARTITION] or b"0") if form == "karafka" and named.get(karafka.PARTITION) else None
+    partition = schedule.partition if form == "karafka" and schedule.partition >= 0 else None
     by = named.get(karafka.PARTITION_KEY) if form == "karafka" else None
     content = client.Message(target, key, value, headers, partition, by)
     draft = _built(form, record.key or b"-", due, content)
@@ -72,11 +74,12 @@ def _built(form: str, id: bytes, due: int, content: client.Message) -> Draft:
     try:
         if form == "karafka":
             due = client.message.seconds(due) * 1000  # it knows whole seconds only
-            built = client.karafka.schedule(content, _moment(due), "", id, now=_moment(due))
+            built = client.karafka.schedule(content, _moment(due), _ANY, id, now=_moment(due))
         elif form in ("sky-avro", "sky-json"):
-            built = client.sky.schedule(content, id, _moment(due), "", "avro" if form == "sky-avro" else "json")
+            kind: Literal["avro", "json"] = "avro" if form == "sky-avro" else "json"
+            built = client.sky.schedule(content, id, _moment(due), _ANY, kind)
         else:
-            asked = native.Wish(id, due, content.topic, content.key, content.value, content.headers, max(1, due))
+            asked = native.Wish(id, due, content.topic, content.key, content.value, list(content.headers), max(1, due))
             made = native.record(asked)
             return Draft(made.value, made.headers, due, content.topic)
     except (client.ClientError, native.Unfit) as error:
