@@ -18,7 +18,7 @@ from confluent_kafka import Producer
 from memory import TOPIC, Rig
 from waiting import until
 
-from almanac import client, errors, settings, wheel
+from almanac import client, errors, ports, settings, wheel
 from almanac.mini import Mini
 from almanac.settings import Settings
 
@@ -195,6 +195,33 @@ with Mini():
     assert heavy == "[]"
 
 
+def test_what_karafka_had_delivered_waits_when_it_is_scheduled_again(
+    almanac_mini: Mini, scheduler: client.Scheduler
+) -> None:
+    scheduler.send(client.karafka.schedule(reminder(b"v"), almanac_mini.now, "schedules", "first"))
+    almanac_mini.advance(timedelta(seconds=2))
+    (came,) = almanac_mini.records("reminders")
+    scheduler.schedule(client.Message("reminders", came.key, b"again", came.headers), "second", after=HOUR)
+    almanac_mini.advance(HOUR - timedelta(seconds=10))
+    assert values(almanac_mini) == [b"v"]
+    almanac_mini.advance(timedelta(seconds=20))
+    assert values(almanac_mini) == [b"v", b"again"]
+
+
+def test_it_says_what_was_too_much_for_it() -> None:
+    with Mini() as mini:
+        mini._wheels[0].failure = ports.LogLost("schedules/0 no longer holds the offsets")
+        with pytest.raises(errors.AlmanacError, match="5 MB"):
+            mini.check()
+
+
+def test_how_many_it_delivered_is_known_when_it_has_ended() -> None:
+    with Mini() as mini, client.Scheduler({"bootstrap.servers": mini.bootstrap_servers}) as made:
+        made.schedule(reminder(b"v"), "id", after=HOUR)
+        mini.advance(HOUR)
+    assert mini.fired == 1
+
+
 # The command
 
 
@@ -227,6 +254,7 @@ class Command:
 
 def test_the_command_says_where_it_is_and_ends_when_told(tmp_path: Path) -> None:
     file = tmp_path / "kafka.address"
+    file.write_text("of one that was killed")
     with Command("--json", "--topics", "reminders, mails", "--address-file", str(file)) as command:
         said: dict[str, Any] = json.loads(command.line())
         assert file.read_text() == said["bootstrap_servers"] + "\n"
@@ -240,6 +268,11 @@ def test_the_command_says_where_it_is_and_ends_when_told(tmp_path: Path) -> None
         command.end()
         assert command.process.returncode == 0
         assert not file.exists()
+    with Command("--address-file", str(file)) as command:
+        until(file.exists, 20, "it is up")
+        file.write_text("of another that was started since")
+        command.end()
+        assert file.exists()
 
 
 def test_other_commands_schedule_and_cancel_there() -> None:

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -51,6 +51,7 @@ def mini(
         if not is_topic(name):
             raise errors.UsageError(f"--topics {name!r} is no topic's name: 1 to 249 of a-z A-Z 0-9 . _ -")
     stop = _stopped_by_signal()
+    _forget(address_file)
     with Mini(settings) as running:
         for name in names:
             running.make_topic(name)
@@ -61,6 +62,16 @@ def mini(
         fired = running.fired
     if not as_json:
         common.say(f"Stopped. Messages delivered: {fired}")
+
+
+def _forget(file: str | None) -> None:
+    """Of one that was killed: who waits for the file must not read a dead address."""
+    if file is None:
+        return
+    try:
+        Path(file).unlink(missing_ok=True)
+    except OSError as error:
+        raise errors.UsageError(f"--address-file {file!r} cannot be written: {error.strerror}") from None
 
 
 def _show(settings: Settings, names: list[str], as_json: bool) -> None:
@@ -94,11 +105,14 @@ def _written(file: str | None, address: str) -> Iterator[None]:
         part.write_text(address + "\n", encoding="ascii")
         part.replace(path)
     except OSError as error:
+        part.unlink(missing_ok=True)
         raise errors.UsageError(f"--address-file {file!r} cannot be written: {error.strerror}") from None
     try:
         yield
     finally:
-        path.unlink(missing_ok=True)
+        with suppress(OSError):  # of another that was started since, it is left alone
+            if path.read_text(encoding="ascii").strip() == address:
+                path.unlink()
 
 
 def _stopped_by_signal() -> threading.Event:

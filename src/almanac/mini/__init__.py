@@ -53,6 +53,7 @@ class Mini:
         self._clock = MovableClock()
         self._cluster: Cluster | None = None
         self._wheels: list[_Turning] = []
+        self._fired = 0  # by wheels that have ended
         self._sources: list[seam.Source] = []
 
     # Life
@@ -85,7 +86,7 @@ class Mini:
             turning.stop()
         for turning in self._wheels:
             turning.close()
-        self._wheels = []
+        self._fired, self._wheels = self.fired, []
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
@@ -106,11 +107,16 @@ class Mini:
     @property
     def fired(self) -> int:
         """How many messages it has delivered."""
-        return sum(turning.wheel.tally.fired for turning in self._wheels)
+        return self._fired + sum(turning.wheel.tally.fired for turning in self._wheels)
 
     def check(self) -> None:
         """Raises what a wheel ended with, if one did."""
         for turning in self._wheels:
+            if isinstance(turning.failure, seam.LogLost):
+                raise errors.AlmanacError(
+                    "more was written at once to a partition of the schedules topic than mini could read: the mock "
+                    "cluster keeps 5 MB of each. Write less at once, or use `almanac up`, a real Kafka"
+                ) from turning.failure
             if turning.failure is not None:
                 raise errors.AlmanacError(f"a wheel ended: {turning.failure!r}") from turning.failure
 
