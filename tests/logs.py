@@ -50,8 +50,8 @@ def log(chance: random.Random, partition: int, length: int) -> list[Record]:
     offset = 0
     for _ in range(length):
         offset += chance.choice((1, 1, 1, 2))  # markers, aborted and cleaned records leave holes
-        key = chance.choice((b"a", b"b", b"\x00\xff"))
-        before = [r for r in records if r.key == key]
+        key = chance.choice((b"a", b"b", b"\x00\xff", b"a", b"b", b""))  # the last: records of before that have none
+        before = [r for r in records if (r.key or b"") == key]
         records.append(_next(chance, record(offset, key, None, [], partition), before))
     return records
 
@@ -72,6 +72,8 @@ def _next(chance: random.Random, new: Record, before: list[Record]) -> Record:
         return new._replace(headers=words.repeat(chance.choice(kills).version, None, TOPIC_ID))
     if kind == "D" and garbage:
         return new._replace(headers=words.disposal(chance.choice(garbage).offset, TOPIC_ID))
+    if not new.key:
+        return new._replace(key=None, value=b"?", headers=schedule())
     if kind == "G":
         return new._replace(value=b"?", headers=[("scheduler-epoch", b"soon")])
     if kind == "C":

@@ -1,9 +1,9 @@
 """The judge: what of a batch that is due may be fired, and what ends in the dead letters instead."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from almanac import when
+from almanac import formats, when
 from almanac.chores import Chores
 from almanac.ledger import Entry
 from almanac.poison import Ward
@@ -13,22 +13,27 @@ class Judge:
     """Times in ms."""
 
     def __init__(
-        self, chores: Chores, ward: Ward, since_delta: int | None, forbidden: Callable[[str], str | None] | None
-    ) -> None:
-        self._chores, self._ward = chores, ward
+        self, chores: Chores, ward: Ward, since_delta: int | None, forbidden: Callable[[str], str | None] | None,
+        kinds: Mapping[str, str],
+    ) -> None:  # fmt: skip
+        """`kinds`: the formats of the schedules topics."""
+        self._chores, self._ward, self._kinds = chores, ward, kinds
         self._since_delta, self._forbidden = since_delta, forbidden
 
     def judge(self, batch: list[Entry], now: int) -> list[Entry]:
         """Those to be fired; the others are buried, or wait for a target that does not answer."""
-        floor, all_well = when.floor(now, self._since_delta), self._ward.empty
+        floor, all_well, kinds = when.floor(now, self._since_delta), self._ward.empty, self._kinds
         good = []
         for entry in batch if self._forbidden is None else self._allowed(batch, self._forbidden):
             grace = entry.schedule.grace
             if grace is not None and entry.due < entry.record.timestamp - grace:
                 late = (entry.record.timestamp - entry.due) / 1000
                 self._chores.bury(entry, "outdated", f"due {late:.1f} s before it was written")
-            elif entry.due < floor:
+            elif entry.due < floor and entry.record.timestamp < floor:  # one that asks for the past was not missed
                 self._chores.bury(entry, "missed-too-old", f"due before {_iso(floor)} (SINCE_DELTA)")
+            elif entry.schedule.target in kinds and _endless(entry.schedule.form, kinds[entry.schedule.target]):
+                detail = f"in {entry.schedule.target}, a schedules topic, it would be the same schedule again, for ever"
+                self._chores.bury(entry, "undeliverable", detail)
             elif all_well or not self._ward.holds(entry):
                 good.append(entry)
         return good
@@ -44,6 +49,12 @@ class Judge:
             else:
                 self._chores.bury(entry, "forbidden", reason)
         return good
+
+
+def _endless(form: formats.Format | None, kind: str) -> bool:
+    """A header format's schedule reaches its target with the headers that make it one."""
+    name = form.name if form is not None else "etf1"
+    return name in ("etf1", "karafka") and kind in (name, "auto")
 
 
 def _iso(ms: int) -> str:

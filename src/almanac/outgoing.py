@@ -74,9 +74,12 @@ def tombstone(entry: Entry, reason: str | None = None) -> Outgoing:
 
 
 def disposal(ledger: Ledger, record: Record) -> Outgoing:
-    """Rule 5: a tombstone that speaks for that garbage only."""
+    """Rule 5: a tombstone that speaks for that garbage only.
+
+    Garbage may have no key (from a time when its topic was not compacted); what a compacted topic takes has one.
+    """
     headers = ledger.format.null() + words.disposal(record.offset, ledger.topic_id)
-    return Outgoing(record.topic, record.partition, record.key, None, headers)
+    return Outgoing(record.topic, record.partition, record.key or b"", None, headers)
 
 
 def repeat(ledger: Ledger, key: bytes, what: Entry | int) -> Outgoing:

@@ -11,7 +11,7 @@ import yaml
 
 from almanac import errors, kafka, passthrough, settings
 
-_EMPTY_MEANS_OFF = ("history_topic", "states_topic")
+_EMPTY_MEANS_OFF = ("history_topic", "states_topic", "server_addr", "metrics_http_addr")
 """Elsewhere an empty environment variable is an unset one (Docker and Compose pass such)."""
 
 

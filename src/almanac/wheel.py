@@ -103,7 +103,8 @@ class Wheel:
             writer, clock, options.history, options.fires, self._chores, self.tally,
             self._lineup.give_back, self._committed, self._gate.grant,
         )  # fmt: skip
-        self._judge = Judge(self._chores, self._ward, options.since_delta, options.forbidden)
+        kinds = {ledger.topic: ledger.format.name for ledger in ledgers}
+        self._judge = Judge(self._chores, self._ward, options.since_delta, options.forbidden, kinds)
         self._pulse = Pulse(self.ledgers, tail, clock)
         self._answers = Answers(self.ledgers, writer, claims)
         self._polled = -1e18

@@ -100,6 +100,8 @@ def _read_ours(record: Record, form: formats.Format, topic_id: str, named: Named
             return Disposal(_number(named, DISPOSES))
         if VERSION in named and not form.speaks(named):
             return Kill(min(_number(named, VERSION), record.offset), True)
+    if record.value is None and ACKS in named:  # of another topic, mirrored: no version of this one (rule 3)
+        return Kill(record.offset, False)
     original = record._replace(headers=stripped(record.headers))
     theirs = {name: value for name, value in named.items() if name not in CONTROL}
     if NULL in named and record.value == b"" and form.speaks(theirs):

@@ -5,8 +5,9 @@ import zlib
 import pytest
 from memory import START, TOPIC, Rig
 
+from almanac import formats, words
 from almanac.formats import karafka
-from almanac.record import Headers, first
+from almanac.record import Headers, Record, first
 
 
 def schedule(
@@ -35,6 +36,44 @@ def test_a_record_of_the_future_halts_its_partition_and_no_other() -> None:
     assert "offset 1" in why
     assert "2.0.0" in why
     assert rig.kafka.read("dead-letters") == [], "nothing is lost: an upgrade reads it"
+
+
+@pytest.mark.parametrize("kind", ["cancel", "tombstone", "schedule", "pause"])
+@pytest.mark.parametrize("version", ["2", "1.1", "2.0.0-beta", "1.0.0.1", "99999999999.0.0"])
+def test_a_null_record_of_the_future_halts_too_whatever_its_version_looks_like(kind: str, version: str) -> None:
+    rig = Rig(form="auto")
+    schedule(rig, b"a", 5)
+    rig.kafka.write(TOPIC, b"a", None, [(karafka.VERSION, version.encode()), (karafka.TYPE, kind.encode())])
+    wheel = rig.wheel().begin().run_for(60_000)
+    assert (rig.kafka.fired(), rig.kafka.read("dead-letters")) == ([], [])
+    assert len(wheel.wheel.status()["halted"]) == 1
+
+
+@pytest.mark.parametrize(("version", "fires"), [("1", True), ("1.0", True), ("0.9.9", True), ("x", False), ("", False)])
+def test_versions_that_are_known_and_what_is_none(version: str, fires: bool) -> None:
+    rig = Rig(form="karafka")
+    schedule(rig, b"a", 5, version.encode())
+    rig.wheel().begin().run_for(60_000)
+    assert rig.kafka.fired() == ([b"a"] if fires else [])
+    assert len(rig.kafka.read("dead-letters")) == (0 if fires else 1)
+
+
+def test_a_mirrored_tombstone_of_ours_is_a_plain_delete() -> None:
+    ours = [(karafka.VERSION, b"1.0.0"), (karafka.TYPE, b"tombstone"), (karafka.SOURCE_OFFSET, b"17")]
+    for topic_id, killed in (("other", 101), ("this", 17)):
+        headers: Headers = [*ours, *words.acknowledgement(17, topic_id)]
+        read = words.read(Record(TOPIC, 0, 101, 0, b"a", None, headers), formats.named("auto"), "this")
+        assert isinstance(read, words.Kill)
+        assert read.version == killed
+
+
+def test_a_partition_of_minus_one_is_any() -> None:
+    rig = Rig(form="karafka")
+    schedule(rig, b"a", 1, partition=b"-1")
+    schedule(rig, b"b", 1, partition=b"-2")
+    rig.wheel().begin().run_for(2_000)
+    assert rig.kafka.fired() == [b"a"]
+    assert [letter.key for letter in rig.kafka.read("dead-letters")] == [b"b"]
 
 
 def test_one_that_halts_while_its_neighbours_are_staged_stops_them() -> None:

@@ -44,6 +44,29 @@ def test_the_past_is_fired_at_once_however_long_ago(form: str) -> None:
 
 
 @both
+@pytest.mark.parametrize("time", [-START - 1, -START, -5 * 86_400_000])
+def test_who_asks_for_the_past_has_missed_nothing(form: str, time: int) -> None:
+    rig = Rig(form=form, since_delta=0)
+    schedule(rig, b"a", time, b"at once")
+    rig.wheel().begin().run_for(100)
+    assert rig.kafka.fired() == [b"at once"]
+
+
+def test_what_the_peers_json_reader_takes_is_taken() -> None:
+    rig = Rig(form="sky-json")
+    for key, text in (
+        (b"padding", '{"time": %d, "topic": "target", "key": "aw", "value": "dg", "headers": {"h": "/w"}}'),
+        (b"decimal", '{"time": %d.0, "topic": "target", "key": "aw==", "value": "dg=="}'),
+        (b"half", '{"time": %d.5, "topic": "target", "key": "aw==", "value": "dg=="}'),
+        (b"odd", '{"time": %d, "topic": "target", "key": "a", "value": "dg=="}'),
+    ):
+        rig.kafka.write(TOPIC, key, (text % (START + 100)).encode())
+    rig.wheel().begin().run_for(1_000)
+    assert [(each.key, each.value) for each in rig.kafka.read("target")] == [(b"k", b"v")] * 2
+    assert [each.key for each in rig.kafka.read("dead-letters")] == [b"half", b"odd"]
+
+
+@both
 def test_the_tombstone_says_expired(form: str) -> None:
     rig = Rig(form=form)
     schedule(rig, b"a", 1_000, b"v")

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import peers
 import pytest
 from memory import START, TOPIC, Rig, Turning
 
@@ -191,6 +192,34 @@ def test_an_update_that_slips_in_before_the_tombstone_is_repeated_and_fires() ->
     assert last.value == b"second"
     wheel.run_for(3_000)
     assert rig.kafka.fired() == [b"first", b"second"]
+
+
+@pytest.mark.rule(5)
+def test_garbage_without_a_key_of_before_its_topic_was_compacted_stops_nothing() -> None:
+    rig = Rig()
+    garbage = rig.kafka.write(TOPIC, None, b"bad")
+    rig.kafka.schedule(b"a", due(100), b"fired")
+    rig.wheel().begin().run_for(1_000)
+    assert rig.kafka.fired() == [b"fired"]
+    (letter,) = rig.kafka.read("dead-letters")
+    assert (letter.key, letter.value) == (None, b"bad")
+    again = rig.wheel().begin().run_for(1_000)
+    assert len(rig.kafka.read("dead-letters")) == 1, f"{garbage} is disposed of"
+    assert again.wheel.status()["state"] == "firing"
+
+
+@pytest.mark.parametrize(("form", "endless"), [("etf1", True), ("auto", True), ("sky-json", False)])
+def test_a_schedule_that_would_come_back_for_ever_is_not_delivered_to_its_own_topic(form: str, endless: bool) -> None:
+    rig = Rig(form=form, grace=3_600_000)
+    if endless:
+        rig.kafka.schedule(b"a", due(100), b"again", target=TOPIC)
+    else:
+        inner = peers.sky_json(due(300), "target", b"k", b"chained", {})
+        rig.kafka.write(TOPIC, b"a", peers.sky_json(due(100), TOPIC, b"b", inner, {}))
+    rig.wheel().begin().run_for(1_000)
+    letters = [dict(letter.headers)["almanac-reason"] for letter in rig.kafka.read("dead-letters")]
+    assert letters == ([b"undeliverable"] if endless else [])
+    assert rig.kafka.fired() == ([] if endless else [b"chained"])
 
 
 @pytest.mark.rule(5)

@@ -71,8 +71,8 @@ class Fold:
         self._payloads = columns.Filed(_PAYLOAD)
         self._fired = _TOMBS.empty_table()  # with `keys`
         self._repeats = False
-        self._disposed: dict[tuple[bytes | None, int], int] = {}  # garbage of before the stretch -> by which offset
-        self._over: set[tuple[bytes | None, int]] = set()  # garbage of this very stretch that is disposed of
+        self._disposed: dict[tuple[bytes, int], int] = {}  # garbage of before the stretch -> by which offset
+        self._over: set[int] = set()  # garbage of this very stretch that is disposed of: offsets
 
     def take(self, records: Sequence[Record]) -> bool:
         """Reads some; False: no more of them, the partition halts."""
@@ -110,9 +110,9 @@ class Fold:
             elif isinstance(said, words.Disposal):
                 event((key, offset, _D, NONE, NONE))
                 if said.of < stretch.start:
-                    self._disposed[record.key, said.of] = offset
+                    self._disposed[key, said.of] = offset
                 else:
-                    self._over.add((record.key, said.of))
+                    self._over.add(said.of)
             else:
                 self.halt = offset
                 break
@@ -191,8 +191,8 @@ class Fold:
         """The garbage that nobody has disposed of."""
         garbage = self._garbage.table()
         if self._over and garbage.num_rows:
-            places = zip(garbage["key"].to_pylist(), garbage["offset"].to_pylist(), strict=True)
-            garbage = garbage.filter(pa.array([place not in self._over for place in places]))
+            over = pa.array(list(self._over), pa.int64())
+            garbage = garbage.filter(pc.invert(pc.is_in(garbage["offset"], value_set=over)))
         return garbage
 
     def _unread(self, garbage: pa.Table, payload: pa.RecordBatch) -> pa.RecordBatch:

@@ -273,10 +273,11 @@ def _both() -> dict[str, str]:
 _BOTH_ROW = _both()
 
 # Which row of the book (b) a row of the batch (n) takes the place of. Whoever met none need not be looked for. A number
-# first: Spark joins by it without looking at the keys.
+# first: Spark joins by it without looking at the keys. Garbage may have no key; its disposal has an empty one then.
 SAME = """coalesce(n.met, true)
     AND xxhash64(coalesce(b.key, X''), b.partition, b.slot) = xxhash64(coalesce(n.key, X''), n.partition, n.slot)
-    AND b.partition = n.partition AND b.slot = n.slot AND b.key <=> n.key AND b.topic = n.topic"""
+    AND b.partition = n.partition AND b.slot = n.slot AND b.topic = n.topic
+    AND coalesce(b.key, X'') = coalesce(n.key, X'')"""
 
 
 def conflict(error: PySparkException) -> bool:

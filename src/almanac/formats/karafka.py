@@ -1,6 +1,7 @@
 """`karafka`: the payload is the value; time, target and the record's own kind stand in the headers."""
 
 import binascii
+import re
 from functools import lru_cache
 
 from almanac import formats
@@ -24,9 +25,9 @@ class Karafka:
 
     def plan(self, record: Record, named: Named) -> tuple[int, str]:
         """See formats.Format."""
+        _check_version(named.get(VERSION), KNOWN)  # first: what else a newer record must have is not known
         if not record.key:
             raise formats.no_id()
-        _check_version(named.get(VERSION), KNOWN)
         if named.get(TYPE) != b"schedule":
             raise formats.Invalid(f"header {TYPE} of a record with a payload is not schedule: {_text(named, TYPE)}")
         due = formats.due_ms(1000 * formats.number(named, EPOCH), _WHEN)
@@ -56,7 +57,9 @@ class Karafka:
         return named.get(TYPE) == b"schedule"
 
     def acknowledged(self, named: Named) -> int | None:
-        """See formats.Format."""
+        """See formats.Format. Raises Incompatible: what a newer null record says is not known, either."""
+        if _numbers(named.get(VERSION)) > KNOWN:
+            _check_version(named[VERSION], KNOWN)
         if named.get(TYPE) == b"tombstone" and SOURCE_OFFSET in named:
             return formats.number(named, SOURCE_OFFSET, digits=18)
         return None
@@ -73,16 +76,26 @@ class Karafka:
 
 @lru_cache(maxsize=64)  # of those that pass
 def _check_version(version: bytes | None, known: tuple[int, ...]) -> None:
-    text = (version or b"").decode("ascii", "replace")
-    parts = text.split(".")
-    if len(parts) != len(known) or not all(part.isdigit() and len(part) < 10 for part in parts):
+    numbers = _numbers(version)
+    if not numbers:
         raise formats.Invalid(f"header {VERSION} is not a version like 1.0.0: {formats.shown(version)}")
-    if tuple(map(int, parts)) > known:
-        raise formats.Incompatible(f"header {VERSION} is {text}; {UNDERSTOOD}")
+    if numbers > known:
+        raise formats.Incompatible(f"header {VERSION} is {formats.shown(version)}; {UNDERSTOOD}")
+
+
+@lru_cache(maxsize=64)
+def _numbers(version: bytes | None) -> tuple[int, ...]:
+    """Those of a version, to be compared; none if it is none. `2`, `1.1` and `1.0.0-next` are newer than 1.0.0."""
+    match = re.match(rb"\d+(?:\.\d+)*", version or b"")
+    if match is None:
+        return ()
+    parts = [int(part) if len(part) < 10 else 1 << 62 for part in match[0].split(b".")]
+    parts += [0] * (3 - len(parts))
+    return (*parts, 1) if match.end() < len(version or b"") else tuple(parts)
 
 
 def _partition(named: Named) -> int:
-    if named.get(PARTITION) is None:
+    if named.get(PARTITION) in (None, b"-1"):  # librdkafka's clients say -1 for any
         return -1
     partition = formats.number(named, PARTITION)
     if partition > formats.LAST_PARTITION:

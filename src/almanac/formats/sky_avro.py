@@ -37,7 +37,7 @@ class SkyAvro:
             raise formats.no_id()
         said = _read(record.value or b"")
         headers: Headers = [(formats.header_name(name), value) for name, value in said.get("headers", {}).items()]
-        due = formats.due_ms(said["time"], "field time")
+        due = formats.due_ms(max(0, said["time"]), "field time")  # before 1970 is the past, too: at once
         target = formats.target(said["topic"].encode(), "field topic")
         return formats.Schedule(due, target, said["key"], -1, said["value"], headers, None, form=self)
 

@@ -26,6 +26,8 @@ class SkyJson:
             raise formats.no_id()
         said = _read(record.value or b"")
         time, topic = said.get("time"), said.get("topic")
+        if type(time) is float and time.is_integer():
+            time = int(time)
         if type(time) is not int:
             raise formats.Invalid(f"field time is not a whole number: {json.dumps(time)[:80]}")
         if type(topic) is not str:
@@ -36,11 +38,12 @@ class SkyJson:
         headers: Headers = [
             (formats.header_name(name), _bytes(text, f"header {name}")) for name, text in (told or {}).items()
         ]
+        due = formats.due_ms(max(0, time), "field time")  # before 1970 is the past, too: at once
         value = said.get("value")
+        target = formats.target(topic.encode(errors="surrogatepass"), "field topic")
         return formats.Schedule(
-            formats.due_ms(time, "field time"), formats.target(topic.encode(errors="surrogatepass"), "field topic"),
-            _bytes(said.get("key"), "field key"), -1, None if value is None else _bytes(value, "field value"),
-            headers, None, form=self,
+            due, target, _bytes(said.get("key"), "field key"), -1,
+            None if value is None else _bytes(value, "field value"), headers, None, form=self,
         )  # fmt: skip
 
     def speaks(self, named: Named) -> bool:
@@ -82,6 +85,6 @@ def _bytes(text: object, what: str) -> bytes:
     if type(text) is not str:
         raise formats.Invalid(f"{what} is not base64: {json.dumps(text)[:80]}")
     try:
-        return binascii.a2b_base64(text, strict_mode=True)
+        return binascii.a2b_base64(text + "=" * (-len(text) % 4), strict_mode=True)  # Java's need no padding
     except (binascii.Error, ValueError):
         raise formats.Invalid(f"{what} is not base64: {text[:80]!r}") from None
