@@ -26,7 +26,7 @@ SOON = 1_500  # ms: time for a real scheduler to hear of what is written
 
 def told(name: str) -> dict[str, str]:
     """The settings of a subject whose topics begin with that name."""
-    topics = {**{form: form for form in FORMATS}, FUTURE: "karafka"}
+    topics = {**{form: form for form in FORMATS}, FUTURE: "karafka", "timers": "timers"}
     return {"schedules_topics": ",".join(f"{name}-{topic}={form}" for topic, form in topics.items())}
 
 
@@ -40,7 +40,7 @@ class Subject(ABC):
         self._producer = Producer({"bootstrap.servers": settings.bootstrap_servers, **more})
 
     def topic(self, form: str) -> str:
-        """The schedules topic of that format."""
+        """The schedules topic of that format; of `timers`, that of the requests."""
         return f"{self.name}-{form}"
 
     def new_target(self) -> str:

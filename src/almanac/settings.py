@@ -145,8 +145,10 @@ Milliseconds = Annotated[int, _measure({"ms": 1, "s": 1000})]
 Bytes = Annotated[int, _measure(_BYTES)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
 Librdkafka = Annotated[dict[str, str], BeforeValidator(_librdkafka)]
+_LEVELS = {"WARN": "WARNING", "TRACE": "DEBUG", "FATAL": "ERROR", "PANIC": "ERROR"}  # as the peers call them
 Level = Annotated[
-    Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(lambda v: v.upper() if isinstance(v, str) else v)
+    Literal["DEBUG", "INFO", "WARNING", "ERROR"],
+    BeforeValidator(lambda v: _LEVELS.get(v.upper(), v.upper()) if isinstance(v, str) else v),
 ]
 
 

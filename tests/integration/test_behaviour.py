@@ -269,6 +269,22 @@ def test_a_target_may_be_a_schedules_topic(subject: Subject) -> None:
     assert [(each.key, each.value) for each in got] == [(b"k", b"v")]
 
 
+def test_timer_requests_are_delivered_and_one_with_an_id_can_be_cancelled(subject: Subject) -> None:
+    target, due, requests = subject.new_target(), subject.soon() + 1_000, subject.topic("timers")
+    for value, id_ in ((b"one", None), (b"two", "call-2"), (b"three", "call-3")):
+        send(subject, client.timers.schedule(client.Message(target, b"k", value), at(due), requests, id_))
+    subject.write(requests, b"soon", b"not a second", [])
+    bridged = until(
+        lambda: [each for each in subject.records(subject.topic("etf1")) if each.key == b"call-3"], 15, "it is bridged"
+    )
+    assert bridged[0].value == b"three"
+    cancel(subject, b"call-3")
+    subject.reach(due)
+    until(lambda: len(values(subject, target)) >= 2, 15, "the others are delivered")
+    assert Counter(values(subject, target)) == {b"one": 1, b"two": 1}
+    assert first(letter(subject, b"soon").headers)["almanac-reason"] == b"invalid"
+
+
 def test_a_target_that_is_not_there_yet_is_made(subject: Subject) -> None:
     target, due = f"{subject.name}-fresh", subject.soon()
     schedule(subject, b"fresh", due, b"first", target)

@@ -74,6 +74,16 @@ def test_metrics_address_has_two_names() -> None:
     assert sources.load({}, {"METRICS_ADDR": ":9", "METRICS_HTTP_ADDR": "[::1]:8"}).metrics_address == ("::1", 8)
 
 
+def test_an_empty_address_serves_nothing() -> None:
+    loaded = sources.load({}, {"SERVER_ADDR": "", "METRICS_HTTP_ADDR": ""})
+    assert (loaded.server_address, loaded.metrics_address) == (None, None)
+
+
+@pytest.mark.parametrize(("said", "meant"), [("warn", "WARNING"), ("Trace", "DEBUG"), ("fatal", "ERROR")])
+def test_the_peers_names_of_levels(said: str, meant: str) -> None:
+    assert sources.load({}, {"LOG_LEVEL": said}).log_level == meant
+
+
 def test_an_empty_variable_is_an_unset_one_but_an_empty_history_topic_means_none() -> None:
     loaded = sources.load({}, {"GROUP_ID": "", "HISTORY_TOPIC": ""})
     assert (loaded.group_id, loaded.history_topic) == ("scheduler-cg", "")

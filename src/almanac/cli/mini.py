@@ -44,8 +44,6 @@ def mini(
 
     if settings.origin("bootstrap_servers") != "default":
         common.note(f"{settings.origin('bootstrap_servers')} is not used: mini is its own Kafka")
-    if settings.request_topics:
-        common.note(f"timer requests are not bridged here: {', '.join(settings.request_topics)} is not read")
     names = [name for part in topics.split(",") if (name := part.strip())]
     for name in names:
         if not is_topic(name):
@@ -75,11 +73,11 @@ def _forget(file: str | None) -> None:
 
 
 def _show(settings: Settings, names: list[str], as_json: bool) -> None:
-    schedules = ", ".join(f"{topic} ({form})" for topic, form in settings.sources)
+    schedules = ", ".join(f"{topic} ({form})" for topic, form in settings.schedules_topics)
     if as_json:  # one line: a script reads it while the process runs
         told: dict[str, Any] = {
             "bootstrap_servers": settings.bootstrap_servers,
-            "schedules_topics": dict(settings.sources),
+            "schedules_topics": dict(settings.schedules_topics),
             "history_topic": settings.history_topic or None,
             "dead_letters_topic": settings.dead_letters_topic,
             "topics": names,

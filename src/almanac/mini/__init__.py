@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from almanac import errors, formats, wheel
 from almanac import ports as seam
@@ -25,6 +25,9 @@ from almanac.mini.clock import MovableClock
 from almanac.mini.cluster import Cluster
 from almanac.record import Record
 from almanac.settings import Settings
+
+if TYPE_CHECKING:
+    from almanac.mini.bridging import Bridging
 
 log = logging.getLogger("almanac.mini")
 
@@ -53,6 +56,7 @@ class Mini:
         self._clock = MovableClock()
         self._cluster: Cluster | None = None
         self._wheels: list[_Turning] = []
+        self._bridging: Bridging | None = None
         self._fired = 0  # by wheels that have ended
         self._sources: list[seam.Source] = []
 
@@ -74,6 +78,10 @@ class Mini:
             for shard in range(shards):
                 mine = [source for source in self._sources if source[1] % shards == shard]
                 self._wheels.append(_Turning(settings, cluster, self._clock, mine))
+            if settings.request_topics:
+                from almanac.mini.bridging import Bridging  # loads protobuf, which others do without
+
+                self._bridging = Bridging(settings, cluster, self._clock)
             self.settle()
         except BaseException:
             self.close()
@@ -82,11 +90,12 @@ class Mini:
 
     def close(self) -> None:
         """Ends the wheels, then Kafka; safe to call twice."""
-        for turning in self._wheels:
-            turning.stop()
-        for turning in self._wheels:
-            turning.close()
-        self._fired, self._wheels = self.fired, []
+        threads: list[_Turning | Bridging] = [*self._wheels, *filter(None, (self._bridging,))]
+        for thread in threads:
+            thread.stop()
+        for thread in threads:
+            thread.close()
+        self._fired, self._wheels, self._bridging = self.fired, [], None
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
@@ -119,6 +128,8 @@ class Mini:
                 ) from turning.failure
             if turning.failure is not None:
                 raise errors.AlmanacError(f"a wheel ended: {turning.failure!r}") from turning.failure
+        if self._bridging is not None and self._bridging.failure is not None:
+            raise errors.AlmanacError(f"the bridge ended: {self._bridging.failure!r}") from self._bridging.failure
 
     # Topics
 
@@ -156,9 +167,15 @@ class Mini:
         """Waits until all that was written is read, and all that is due is delivered."""
         until = time.monotonic() + seconds
         ends: dict[seam.Source, int] = {}
-        while (now := self._running.ends(self._sources)) != ends:  # what was fired may have been a schedule
+        while (now := self._ends(until)) != ends:  # what was fired may have been a schedule
             ends = now
             self._await(ends, until)
+
+    def _ends(self, until: float) -> dict[seam.Source, int]:
+        if self._bridging is not None:
+            self._bridging.settle(until)
+            self.check()
+        return self._running.ends(self._sources)
 
     def _await(self, ends: dict[seam.Source, int], until: float) -> None:
         asked = time.monotonic()

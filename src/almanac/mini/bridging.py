@@ -1,0 +1,92 @@
+"""The bridge in mini: timer requests become schedules, in a thread beside the wheels."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import Consumer
+
+from almanac import bridge, duty, errors, inbox, kafka
+from almanac import ports as seam
+from almanac.clock import Clock
+from almanac.mini import ports
+from almanac.mini.cluster import QUICK, Cluster
+from almanac.settings import Settings
+
+log = logging.getLogger("almanac.mini")
+
+GLANCE = 0.002  # seconds between looks whether all is passed on
+
+
+class Inbox(inbox.KafkaInbox):
+    """See ports.Inbox. Nothing was ever read before, and topics are never made anew."""
+
+    def __init__(self, settings: Settings, cluster: Cluster) -> None:
+        self.sources, self._cluster = cluster.sources(settings.request_topics), cluster
+        self.consumer = Consumer(kafka.consumer(settings, group_id=settings.bridge_group, fetch_wait_max_ms=QUICK))
+        for topic in settings.request_topics:  # a consumer that does not know its topics may wait a second
+            self.consumer.list_topics(topic, timeout=ports.ANSWER)
+
+    def look(self) -> dict[seam.Source, seam.Partition]:
+        """See ports.Inbox."""
+        ends = self._cluster.ends(self.sources)
+        return {source: seam.Partition(source[0], 0, end, None) for source, end in ends.items()}
+
+
+class Post(ports.Claims):
+    """See ports.Post. What ends with the process need not be remembered."""
+
+    def __init__(self, stopped: Callable[[], bool]) -> None:
+        super().__init__(stopped)
+
+    def start(self) -> Any:
+        """See ports.Post."""
+
+    def memory(self) -> None:
+        """See ports.Post."""
+
+    def remember(self, memory: dict[str, Any]) -> None:
+        """See ports.Post."""
+
+
+class Bridging:
+    """The bridge in its thread."""
+
+    def __init__(self, settings: Settings, cluster: Cluster, clock: Clock) -> None:
+        self.failure: BaseException | None = None
+        self._cluster, self._stopping = cluster, threading.Event()
+        self._inbox = Inbox(settings, cluster)
+        writer, post = ports.Writer(settings, cluster, clock), Post(self._stopping.is_set)
+        options = bridge.Options(settings.bridge_target, settings.dead_letters_topic, earliest=True)
+        self._bridge = bridge.Bridge(self._inbox, writer, post, clock, options)
+        self._duty = duty.Duty("bridge", self._bridge, writer, post, clock)
+        self._thread = threading.Thread(target=self._run, name="almanac bridge", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._duty.run()
+        except BaseException as error:
+            log.exception("the bridge ended")
+            self.failure = error
+
+    def settle(self, until: float) -> None:
+        """Returns when all requests that were written are schedules."""
+        ends = self._cluster.ends(self._inbox.sources)
+        while not self._passed(ends) and self.failure is None:
+            if time.monotonic() > until:
+                raise errors.AlmanacError(f"the bridge does not come to rest: {self._duty.status()}")
+            time.sleep(GLANCE)
+
+    def _passed(self, ends: dict[seam.Source, int]) -> bool:
+        passed = {(topic, number): offset for topic, number, offset in self._bridge.status()["positions"]}
+        return all(passed.get(source, -1) >= end for source, end in ends.items())
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def close(self) -> None:
+        self._thread.join(ports.ANSWER)
+        self._inbox.close()
