@@ -608,3 +608,21 @@ def test_an_import_that_is_killed_goes_on(place: Place, tmp_path: Path, monkeypa
     done = json.loads(place.run("import", str(file), "--json"))
     assert (done["before"], done["imported"]) == (20, 35)
     assert Counter(record.key for record in place.read()) == Counter(f"id{n}".encode() for n in range(55))
+
+
+def test_a_killed_import_brings_the_rest_though_its_times_have_come(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines without a time stamp; the last one is an update of the first."""
+    due = (datetime.now(UTC) + timedelta(minutes=5)).isoformat()
+    lines = [{"id": f"id{n % 24}", "due": due, "target_topic": "videos", "value": f"video {n}"} for n in range(25)]
+    file = tmp_path / "lines.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    killed(place, monkeypatch, "before", "import", str(file))
+    with file.open("rb") as opened:
+        work = imports.Import(place.settings, opened, place.native, int(time.time() * 1000) + 600_000)
+        report = work.check(False, lambda *_: lambda _: None)
+        work.write(report, False, lambda *_: lambda _: None)
+    assert (report.refused, report.before, report.imported, report.newer) == ([], 20, 5, 0)
+    waiting = place.waiting()
+    assert (len(waiting), waiting[b"id0"].value) == (24, b"video 24")
