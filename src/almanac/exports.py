@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from almanac import kafka, lines, native, scan, survey, topics
+from almanac import errors, kafka, lines, native, scan, survey, topics
 from almanac.migrate import Meter
 from almanac.settings import Settings
 
 
 def export(settings: Settings, names: Sequence[str], meter: Meter) -> Iterator[str]:
-    """The lines of these schedules topics, in the order of their logs."""
+    """The lines of these schedules topics, in the order of their logs. Raises UsageError if one does not exist."""
     admin = kafka.admin_client(settings)
     forms = dict(settings.sources)
-    for topic, topic_id in topics.topic_ids(admin, names).items():
+    found = topics.topic_ids(admin, names)
+    if missing := [name for name in names if name not in found]:
+        raise errors.UsageError(f"the topic {missing[0]} does not exist; `almanac topics apply` creates it")
+    for topic, topic_id in found.items():
         surveyor = survey.Surveyor(settings, forms[topic], topic_id)
         stops = scan.ends(admin, scan.partitions(admin, [topic]))
         seen = surveyor.look({}, stops, lambda _: None, meter(f"looking at {topic}", sum(stops.values())))

@@ -5,6 +5,7 @@
 
 What is bytes in Kafka is a text where it is UTF-8, else {"base64": "..."}. Read back: `id`, `target_topic`, `value` and
 `due_ms` or `due` (ISO 8601 with an offset) are needed. `timestamp_ms` says when the schedule was written; else, now.
+Karafka's own, `target_partition` or `target_partition_key`, are written where a schedule has them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from almanac.native import Wish
 from almanac.record import Headers
 
 _NEEDED = ("id", "target_topic", "value")
-_KNOWN = (*_NEEDED, "due_ms", "due", "target_key", "target_partition", "target_partition_by_key", "headers",
+_KNOWN = (*_NEEDED, "due_ms", "due", "target_key", "target_partition", "target_partition_key", "headers",
           "timestamp_ms", "source")  # fmt: skip
 
 
@@ -43,8 +44,8 @@ def write(wish: Wish, source: str) -> str:
     }
     if wish.partition is not None:
         line["target_partition"] = wish.partition
-    if wish.hashed:
-        line["target_partition_by_key"] = True
+    if wish.partition_key is not None:
+        line["target_partition_key"] = _packed(wish.partition_key)
     return json.dumps(line, ensure_ascii=False)
 
 
@@ -64,16 +65,15 @@ def read(text: str | bytes, now: int) -> Wish:
     target = line["target_topic"]
     if not isinstance(target, str) or formats.legal_topic(target.encode(errors="replace")) is None:
         raise BadLine(f"target_topic is no topic's name: {_shown(target)}")
-    due, timestamp = _due(line), line.get("timestamp_ms")
-    if timestamp is None and due < now:
+    due = _due(line)
+    if line.get("timestamp_ms") is None and due < now:
         raise BadLine(f"due {when.render(due, UTC)}, which has passed; timestamp_ms would say when it was written")
     partition = line.get("target_partition")
     return Wish(
         _unpacked(line["id"], "id") or b"", due, target, _unpacked(line.get("target_key"), "target_key"),
         _unpacked(line["value"], "value"), _headers(line.get("headers")),
-        now if timestamp is None else _number(timestamp, "timestamp_ms"),
-        None if partition is None else _number(partition, "target_partition"),
-        line.get("target_partition_by_key") is True,
+        _timestamp(line, now), None if partition is None else _number(partition, "target_partition"),
+        _unpacked(line.get("target_partition_key"), "target_partition_key"),
     )  # fmt: skip
 
 
@@ -93,6 +93,15 @@ def _due(line: dict[str, Any]) -> int:
     return due
 
 
+def _timestamp(line: dict[str, Any], now: int) -> int:
+    if line.get("timestamp_ms") is None:
+        return now
+    timestamp = _number(line["timestamp_ms"], "timestamp_ms")
+    if timestamp > formats.LAST_DUE:
+        raise BadLine(f"timestamp_ms lies after the year 9999: {_shown(timestamp)}")
+    return timestamp
+
+
 def _headers(listed: object) -> Headers:
     if listed is None:
         return []
@@ -100,7 +109,10 @@ def _headers(listed: object) -> Headers:
         isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str) for pair in listed
     ):
         raise BadLine(f"headers is no list of [name, value]: {_shown(listed)}")
-    return [(name, _unpacked(value, f"header {name}")) for name, value in listed]
+    try:
+        return [(formats.header_name(name), _unpacked(value, f"header {name}")) for name, value in listed]
+    except formats.Invalid as error:
+        raise BadLine(str(error)) from None
 
 
 def _number(value: object, name: str) -> int:

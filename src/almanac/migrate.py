@@ -4,11 +4,17 @@ Each partition of the peer's topic is gone through in passes, a pass from where 
 now. A pass looks for the winner of each id, then copies the winners in the order of the log, in transactions that move
 the partition's marker (see `mover`):
 
-    {"since": 0, "stop": 1200, "offset": 800, "at": ...}     of the pass from 0 to 1200 everything below 800 is copied
+    {"since": 0, "stop": 1200, "offset": 800}     of the pass from 0 to 1200 everything below 800 is copied
 
 Killed in the middle, the next run goes on with the same pass: the same `stop`, so the same winners. A later run makes a
 pass over what was written since: updates replace their copies, cancels and the peer's own tombstones cancel them.
-Of an id that the native topic has heard of itself, the newer word counts, by the records' timestamps.
+If the native topic heard last of an id from that partition, what a later pass finds there is newer: it lies behind in
+its log. If anybody else has said something of the id there, the newer word counts, by the records' timestamps.
+A word about what waits goes to the partition where it waits; only what does not wait is left to the partitioner.
+
+When the first run began, by which timers are told that were due before, stands in a marker of the topic:
+
+    {"at": 1893456000000}
 
 The peer's topic is read, never written.
 """
@@ -49,7 +55,7 @@ class _Step(NamedTuple):
 
     source: Source
     marker: Marker
-    copies: set[int]  # offsets
+    copies: dict[int, int]  # offsets, and to which partition of the native topic: -1 is left to the partitioner
     cancels: list[native.Native]
 
 
@@ -75,6 +81,7 @@ class Migration:
         self._floor = when.floor(now, settings.since_delta)
         self._name = f"migrate {found[source]}"
         self._sources = scan.partitions(self._admin, [source])
+        self._at = now  # when the first run began, once the markers are read
 
     def look(self, meter: Meter) -> Report:
         """What the next pass would do; writes nothing."""
@@ -82,11 +89,20 @@ class Migration:
         self._plan(self._passes(scan.ends(self._admin, self._sources)), report, meter)
         return report
 
+    def begin(self) -> None:
+        """Where there is nothing to copy: remembers that this was the first run, if it was."""
+        if not self._timers:
+            return
+        try:
+            self._fence()
+        finally:
+            self._mover.close()
+
     def copy(self, meter: Meter) -> Report:
         """Does it: a pass that was not ended, then one up to where the log ended when this began."""
         report = Report()
         try:
-            self._mover.fence()
+            self._fence()
             ends = scan.ends(self._admin, self._sources)
             while steps := self._plan(self._passes(ends), report, meter):
                 self._copy(steps, meter)
@@ -95,9 +111,16 @@ class Migration:
             self._mover.close()
         return report
 
+    def _fence(self) -> None:
+        self._mover.fence()
+        if self._timers and self._name not in self._mover.markers():
+            self._mover.write([], self._name, {"at": self._now})
+            self._mover.fence()  # so that it can be read
+
     def _passes(self, ends: dict[Source, int]) -> dict[Source, Marker]:
         """The pass that each partition is in or has before it."""
         markers = self._mover.markers()
+        self._at = markers.get(self._name, {"at": self._now})["at"]
         passes: dict[Source, Marker] = {}
         for source, end in ends.items():
             last = markers.get(self._marker_name(source))
@@ -105,8 +128,7 @@ class Migration:
                 passes[source] = last
             elif (last["stop"] if last else 0) < end:
                 since = last["stop"] if last else 0
-                at = last["at"] if last else self._now
-                passes[source] = {"since": since, "stop": end, "offset": since, "at": at}
+                passes[source] = {"since": since, "stop": end, "offset": since}
         return passes
 
     def _marker_name(self, source: Source) -> str:
@@ -136,14 +158,15 @@ class Migration:
         return [self._step(source, passes[source], part, spoken, latest, report) for source, part in seen.parts.items()]
 
     def _step(
-        self, source: Source, marker: Marker, part: survey.Part, spoken: dict[bytes, Spoken],
+        self, source: Source, marker: Marker, part: survey.Part, spoken: dict[bytes, list[Spoken]],
         latest: dict[bytes, Source], report: Report,
     ) -> _Step:  # fmt: skip
-        copies: set[int] = set()
+        copies: dict[int, int] = {}
+        mine = self._marker_name(source)
         over = dict(part.over)
         for name, winner in part.winners.items():
-            place = f"{source[0]}/{source[1]}/{winner.offset}"
-            if self._timers and winner.due <= marker["at"]:
+            place, heard = f"{source[0]}/{source[1]}/{winner.offset}", spoken.get(name, [])
+            if self._timers and winner.due <= self._at:
                 report.passed += 1  # the same whenever a run is repeated: the peer was stopped then
                 continue
             report.waiting += 1
@@ -151,23 +174,22 @@ class Migration:
                 report.before += 1
             elif winner.unfit is not None:
                 report.refused.append(survey.LeftOut(place, name, winner.unfit))
-                over[name] = winner.timestamp  # an earlier version that was copied is replaced all the same
+                over[name] = winner.said  # an earlier version that was copied is replaced all the same
             elif latest[name] != source:
                 reason = f"partition {latest[name][1]} has a newer schedule of this id, and ids are unique here"
                 report.refused.append(survey.LeftOut(place, name, reason))
-            elif _newer(spoken.get(name), winner.timestamp, marker):
+            elif _newer(heard, winner, mine):
                 report.newer += 1
             else:
-                copies.add(winner.offset)
+                copies[winner.offset] = mover.waiting(heard)
                 report.overdue += winner.due < self._now
         report.copied += len(copies)
         # The first pass has no copies to cancel; what waits in another partition replaces its copy.
         ended = over if marker["since"] else {}
         cancels = [
-            native.Native(name, None, [], said)
-            for name, said in ended.items()
-            if (heard := spoken.get(name)) is not None and heard.waits and heard.timestamp <= said
-            and latest.get(name, source) == source
+            native.Native(name, None, [], said, heard.partition)
+            for name, said in ended.items() if latest.get(name, source) == source
+            for heard in spoken.get(name, []) if heard.waits and (heard.by == mine or heard.timestamp <= said)
         ]  # fmt: skip
         report.cancelled += len(cancels)
         return _Step(source, marker, copies, cancels)
@@ -183,9 +205,9 @@ class Migration:
                 self._mover.write(some, name, marker)
                 tick(len(some))
             batch = Batch()
-            wanted, stops = {step.source: step.copies}, {step.source: marker["stop"]}
+            wanted, stops = {step.source: set(step.copies)}, {step.source: marker["stop"]}
             for offset, word in self._surveyor.words(wanted, stops, lambda _: None):
-                if batch.add(native.copy(word)):
+                if batch.add(native.copy(word)._replace(partition=step.copies[offset])):
                     self._mover.write(batch.records, name, {**marker, "offset": offset + 1})
                     tick(len(batch.records))
                     batch.clear()
@@ -198,12 +220,12 @@ def _latest(seen: survey.Survey) -> dict[bytes, Source]:
     found: dict[bytes, tuple[int, Source]] = {}
     for source, part in seen.parts.items():
         for name, winner in part.winners.items():
-            found[name] = max(found.get(name, (-1, source)), (winner.timestamp, source))
+            found[name] = max(found.get(name, (-1, source)), (winner.said, source))
     return {name: source for name, (_, source) in found.items()}
 
 
-def _newer(heard: Spoken | None, timestamp: int, marker: Marker) -> bool:
-    """Has the native topic a newer word? One as old is the same word, unless the log shows an update since."""
-    if heard is None:
+def _newer(heard: list[Spoken], winner: survey.Winner, mine: str) -> bool:
+    """Has the native topic a newer word? Not if the last is our own copy from here; one as old is the same word."""
+    if not heard or heard[-1].by == mine:
         return False
-    return heard.timestamp >= timestamp if marker["since"] == 0 else heard.timestamp > timestamp
+    return heard[-1].timestamp >= winner.said or heard[-1].timestamp == winner.timestamp

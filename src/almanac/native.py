@@ -8,13 +8,14 @@ from typing import NamedTuple
 
 from almanac import words
 from almanac.formats import auto, etf1, karafka
-from almanac.record import Headers, Record
+from almanac.record import Headers, Record, first
 
-_OWN = frozenset(
-    (etf1.EPOCH, etf1.EPOCH_MS, etf1.TOPIC, etf1.KEY, karafka.VERSION, karafka.TYPE, karafka.EPOCH, karafka.TOPIC,
-     karafka.KEY, karafka.PARTITION, karafka.PARTITION_KEY)
-)  # fmt: skip
-"""Headers that say when and where to, not what. Karafka's first two would make `auto` take a record for one of its."""
+# Headers that say when and where to, not what: in records of their own format only, elsewhere they are a user's.
+_ETF1 = frozenset((etf1.EPOCH, etf1.EPOCH_MS, etf1.TOPIC, etf1.KEY))
+_KARAFKA = frozenset(
+    (karafka.VERSION, karafka.TYPE, karafka.EPOCH, karafka.TOPIC, karafka.KEY, karafka.PARTITION, karafka.PARTITION_KEY)
+)
+_RESERVED = _ETF1 | words.CONTROL
 
 _NATIVE = auto.Auto()  # how native topics are read unless told
 _ADDED = frozenset(("scheduler-timestamp", "scheduler-key", "scheduler-topic"))
@@ -36,7 +37,7 @@ class Wish(NamedTuple):
     headers: Headers  # what reaches the target, without the scheduler's own
     timestamp: int  # epoch ms: when it was asked for, by the record's time
     partition: int | None = None  # of the target
-    hashed: bool = False  # the partition of the target hangs on a key of its own
+    partition_key: bytes | None = None  # by which the target's partition is chosen in place of the key
 
 
 class Native(NamedTuple):
@@ -46,6 +47,7 @@ class Native(NamedTuple):
     value: bytes | None
     headers: Headers
     timestamp: int  # epoch ms
+    partition: int = -1  # of the native topic; -1: left to the partitioner
 
     def size(self) -> int:
         """Bytes that it takes in the log, or a few less."""
@@ -56,14 +58,17 @@ class Native(NamedTuple):
 def wish(word: words.Word) -> Wish:
     """What the word asks for."""
     record, schedule = word.record, word.schedule
-    headers = [header for header in words.stripped(schedule.headers) if header[0] not in _OWN]
+    native = schedule.grace is not None
+    own = _ETF1 if native else _KARAFKA if isinstance(schedule.form, karafka.Karafka) else frozenset[str]()
+    headers = [header for header in schedule.headers if header[0] not in own]
     # Formats that know no outdated schedules fire at once what was over when it was written: so must the native one.
-    timestamp = record.timestamp if schedule.grace is not None else max(1, min(record.timestamp, schedule.due))
-    if schedule.grace is not None:
+    timestamp = record.timestamp if native else max(1, min(record.timestamp, schedule.due))
+    if native:
         headers = headers[: -len(_ADDED)]
+    by = None if schedule.hashed is None else first(schedule.headers).get(karafka.PARTITION_KEY)
     return Wish(
         record.key or b"", schedule.due, schedule.target, schedule.key, schedule.value, headers, timestamp,
-        schedule.partition if schedule.partition >= 0 else None, schedule.hashed is not None,
+        schedule.partition if schedule.partition >= 0 else None, by,
     )  # fmt: skip
 
 
@@ -73,17 +78,20 @@ def record(asked: Wish) -> Native:
         raise Unfit("it delivers a null value, which the native format takes for a cancel")
     if asked.partition is not None:
         raise Unfit(f"it asks for partition {asked.partition} of its target, which the native format cannot")
-    if asked.hashed:
+    if asked.partition_key is not None:
         raise Unfit("it asks for its target's partition by a key of its own, which the native format cannot")
+    for name, _ in asked.headers:
+        if name in _RESERVED:
+            raise Unfit(
+                f"its header {name} is one of the scheduler's own there, which the native format cannot deliver"
+            )
     when: Headers = [(etf1.EPOCH, b"%d" % -(-asked.due // 1000))]  # the next whole second, as nothing may be early
     if asked.due % 1000:
         when.append((etf1.EPOCH_MS, b"%d" % asked.due))
     where: Headers = [(etf1.TOPIC, asked.target.encode())]
     if asked.key is not None:
         where.append((etf1.KEY, asked.key))
-    # Ours first: of several headers with one name the first counts.
-    timestamp = max(1, asked.timestamp)  # librdkafka takes 0 for now
-    made = Native(asked.id, asked.value, [*when, *where, *words.stripped(asked.headers)], timestamp)
+    made = Native(asked.id, asked.value, [*when, *where, *asked.headers], asked.timestamp)
     _check(made, asked)
     return made
 
@@ -105,6 +113,5 @@ def _check(made: Native, asked: Wish) -> None:
     said = words.read(Record("", 0, 0, made.timestamp, *made[:3]), _NATIVE, "")
     if not isinstance(said, words.Word):
         raise Unfit(f"the native format would not read it: {getattr(said, 'reason', 'it is no schedule')}")
-    read = said.schedule
-    if (read.due, read.target, read.key, read.value) != (asked.due, asked.target, asked.key, asked.value):
+    if wish(said)[:6] != asked[:6]:  # all of the message, and when it is due
         raise Unfit("its own headers would be taken for the scheduler's")

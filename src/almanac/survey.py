@@ -35,6 +35,7 @@ class Winner(NamedTuple):
 
     offset: int  # of the record that carries it
     version: int
+    said: int  # epoch ms: when
     timestamp: int  # epoch ms, as its native copy has it
     due: int  # epoch ms
     unfit: str | None  # why it cannot be copied
@@ -111,7 +112,8 @@ class Surveyor:
                 winner = part.winners.get(key)
                 if winner is None or said.version >= winner.version:
                     asked = native.wish(said)
-                    part.winners[key] = Winner(record.offset, said.version, asked.timestamp, asked.due, judge(said))
+                    told, unfit = said.record.timestamp, judge(said)
+                    part.winners[key] = Winner(record.offset, said.version, told, asked.timestamp, asked.due, unfit)
                     part.over.pop(key, None)
         return found
 

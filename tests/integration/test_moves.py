@@ -9,7 +9,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,11 +18,12 @@ from typing import Any
 import pytest
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
 from conftest import MakeTopic
 from typer.testing import CliRunner
 from waiting import until
 
-from almanac import client, formats, mover, scan, tail, topics, words
+from almanac import client, errors, formats, imports, migrate, mover, scan, tail, topics, words
 from almanac.broker import Broker
 from almanac.cli import app
 from almanac.client import Message
@@ -64,16 +65,19 @@ class Place:
 
     def waiting(self) -> dict[bytes, formats.Schedule]:
         """What the native topic has pending, folded by the letter."""
-        kills: dict[bytes, int] = {}
-        found: dict[bytes, words.Word] = {}
+        kills: dict[tuple[int, bytes], int] = {}
+        found: dict[tuple[int, bytes], words.Word] = {}
+        topic_id = self.topic_id()
         for record in self.read():
-            said, key = words.read(record, formats.named("auto"), self.topic_id()), record.key or b""
+            said, key = words.read(record, formats.named("auto"), topic_id), (record.partition, record.key or b"")
             if isinstance(said, words.Kill):
                 kills[key] = max(said.version, kills.get(key, -1))
             else:
                 assert isinstance(said, words.Word)
                 found[key] = said
-        return {key: word.schedule for key, word in found.items() if word.version > kills.get(key, -1)}
+        pending = [(key, word.schedule) for key, word in found.items() if word.version > kills.get(key, -1)]
+        assert len({key for (_, key), _ in pending}) == len(pending), "an id waits twice"
+        return {key: schedule for (_, key), schedule in pending}
 
     def topic_id(self) -> str:
         return topics.topic_ids(self.admin, [self.native])[self.native]
@@ -183,6 +187,71 @@ def test_a_later_run_brings_what_was_said_since(place: Place, write: Callable[..
     assert len(place.read()) == 8
 
 
+def test_a_later_run_goes_by_the_order_of_the_peers_log(place: Place, write: Callable[..., None]) -> None:
+    write(*(sky_json(f"id{n}", n, place.peer) for n in range(3)))
+    place.migrate("sky-json")
+    at_once = client.sky.schedule(content(10), "id0", datetime(1970, 1, 1, tzinfo=UTC), place.peer, "json")
+    early = int(time.time() * 1000) - 100_000  # by another producer's clock
+    write(at_once)
+    write(client.sky.cancel("id1", place.peer), sky_json("id2", 12, place.peer), timestamp=early)
+    done = place.migrate("sky-json")
+    assert (done["copied"], done["cancelled"], done["newer"]) == (2, 1, 0)
+    waiting = place.waiting()
+    assert {key: (each.due, each.value) for key, each in waiting.items()} == {
+        b"id0": (0, b"video 10"),
+        b"id2": (SOON_MS, b"video 12"),
+    }
+    # Somebody else has the last word of id2 in the native topic: time stamps tell, whatever we brought before.
+    write(etf1("id2", 50, place.native))
+    write(sky_json("id2", 13, place.peer), timestamp=early)
+    assert place.migrate("sky-json")["newer"] == 1
+    write(client.sky.cancel("id2", place.peer), timestamp=early)
+    assert place.migrate("sky-json")["cancelled"] == 0
+    write(client.sky.cancel("id2", place.peer))
+    assert place.migrate("sky-json")["cancelled"] == 1
+    assert list(place.waiting()) == [b"id0"]
+
+
+def test_updates_and_cancels_go_where_the_copy_waits(place: Place, write: Callable[..., None], tmp_path: Path) -> None:
+    ids = [f"id{n}" for n in range(12)]
+    write(*(sky_json(name, 1, place.peer) for name in ids))
+    place.migrate("sky-json")
+    before = {record.key: record.partition for record in place.read()}
+    place.admin.create_partitions([NewPartitions(place.native, 6)])[place.native].result(30)
+    until(lambda: len(scan.partitions(place.admin, [place.native])) == 6, 30, "the topic has grown")
+    # Offsets of partitions that are new are low: what users say there must be heard all the same.
+    write(at_partition(client.etf1.cancel("id0", place.native), 5))
+    write(*(client.sky.cancel(name, place.peer) for name in ids[1:6]), *(sky_json(n, 2, place.peer) for n in ids[6:]))
+    write(sky_json("id0", 2, place.peer), timestamp=int(time.time() * 1000) - 100_000)
+    done = place.migrate("sky-json")
+    assert (done["copied"], done["cancelled"], done["newer"]) == (6, 5, 1)
+    assert all(before[record.key] == record.partition for record in place.read() if record.partition != 5)
+    assert {key: each.value for key, each in place.waiting().items()} == {
+        b"id0": b"video 1", **{name.encode(): b"video 2" for name in ids[6:]},
+    }  # fmt: skip
+    file = tmp_path / "lines.jsonl"
+    line = {"due": LATER.isoformat(), "target_topic": "videos", "value": "imported"}
+    file.write_text("".join(json.dumps({"id": name, **line}) + "\n" for name in ids[6:]))
+    for arguments in ([], ["--again"]):
+        assert json.loads(place.run("import", str(file), "--json", *arguments))["imported"] == 6
+    assert all(before[record.key] == record.partition for record in place.read() if record.value == b"imported")
+
+
+def test_a_record_that_is_ahead_of_time_stops_nothing(
+    place: Place, write: Callable[..., None], make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    ahead = int(time.time() * 1000) + 5 * 3_600_000
+    place.peer = make_topic("ahead", 1, {"message.timestamp.after.max.ms": str(10**12)})
+    write(etf1("id1", 1, place.peer), timestamp=ahead)
+    assert place.migrate("etf1")["copied"] == 1
+    file = tmp_path / "lines.jsonl"
+    line = {"id": "id2", "due": LATER.isoformat(), "target_topic": "videos", "value": "v", "timestamp_ms": ahead}
+    file.write_text(json.dumps(line))
+    assert json.loads(place.run("import", str(file), "--json"))["imported"] == 1
+    assert set(place.waiting()) == {b"id1", b"id2"}
+    assert all(record.timestamp < ahead for record in place.read())
+
+
 def test_a_newer_word_in_the_native_topic_stays(place: Place, write: Callable[..., None]) -> None:
     write(*(sky_json(f"id{n}", n, place.peer) for n in range(3)), timestamp=1_000_000)
     write(etf1("id0", 50, place.native), client.etf1.cancel("id1", place.native))
@@ -246,6 +315,42 @@ def test_timers_get_ids_of_their_own(place: Place, write: Callable[..., None]) -
     assert (waiting[b"mine"].due, waiting[b"mine"].key, waiting[b"mine"].value) == (SOON_MS, b"key7", b"video 7")
 
 
+@pytest.mark.parametrize("empty", [False, True])
+def test_timers_that_fall_due_between_two_runs_are_copied(
+    empty: bool, place: Place, write: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first run is killed in partition 0, or partition 1 has nothing yet; the next begins ten minutes later."""
+    began = int(time.time() * 1000)
+    due = datetime.fromtimestamp(began / 1000 + 300, UTC)
+
+    def run(now: int) -> migrate.Report:
+        return migrate.Migration(place.settings, place.peer, "timers", place.native, now).copy(
+            lambda *_: lambda _: None
+        )
+
+    write(*(at_partition(client.timers.schedule(plain(n), due, place.peer), 0) for n in range(25)))
+    others = [at_partition(client.timers.schedule(plain(n), due, place.peer), 1) for n in range(3)]
+    if empty:
+        assert run(began).copied == 25
+    else:
+        write(*others)
+        with pytest.raises(Crash), dying(monkeypatch, "before"):
+            run(began)
+    write(*(others if empty else []))
+    report = run(began + 600_000)
+    assert (report.passed, len(place.waiting())) == (0, 28)
+    assert report.overdue == report.copied > 0
+    assert run(began + 700_000).copied == 0
+
+
+def test_a_first_run_with_nothing_to_copy_is_the_first_all_the_same(place: Place, write: Callable[..., None]) -> None:
+    place.migrate("timers")
+    write(client.timers.schedule(plain(1), datetime.now(UTC) + timedelta(seconds=1), place.peer))
+    now = int(time.time() * 1000) + 600_000
+    work = migrate.Migration(place.settings, place.peer, "timers", place.native, now)
+    assert (work.look(lambda *_: lambda _: None).passed, work.copy(lambda *_: lambda _: None).copied) == (0, 1)
+
+
 def test_a_record_of_the_future_stops_it(place: Place, write: Callable[..., None]) -> None:
     built = karafka("id", 1, place.peer)
     newer: Headers = [(n, b"2.0.0" if n == wire.VERSION else v) for n, v in built.headers]
@@ -291,16 +396,22 @@ class Dying(Producer):
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the answer was lost"))
 
 
-def killed(place: Place, monkeypatch: pytest.MonkeyPatch, dies: str, *command: str) -> None:
-    """Runs a command that writes ten a transaction and does not survive the third."""
+@contextmanager
+def dying(monkeypatch: pytest.MonkeyPatch, dies: str) -> Iterator[None]:
+    """Writes ten a transaction, and does not survive the third."""
     monkeypatch.setattr(mover, "BATCH", 10)
     with monkeypatch.context() as patch:
         patch.setattr(mover, "Producer", Dying)
         patch.setattr(Dying, "commits", 0)
         patch.setattr(Dying, "dies", dies)
-        with suppress(Crash):
-            assert CliRunner().invoke(app, command, env=place.environ).exit_code == 7
+        yield
         assert Dying.commits == 3
+
+
+def killed(place: Place, monkeypatch: pytest.MonkeyPatch, dies: str, *command: str) -> None:
+    """Runs a command in that way."""
+    with dying(monkeypatch, dies), suppress(Crash):
+        assert CliRunner().invoke(app, command, env=place.environ).exit_code == 7
 
 
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -353,7 +464,82 @@ def test_an_earlier_run_that_lives_on_is_shut_out(place: Place, write: Callable[
     assert len(place.read()) == 3
 
 
+class Doubtful(Producer):
+    """A producer that hears of a lost connection during its first commit, and gets its answer all the same."""
+
+    made = 0
+    fails = False
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__(config)
+        Doubtful.made += 1
+        self._config = config
+
+    def commit_transaction(self, *arguments: Any) -> None:
+        super().commit_transaction(*arguments)
+        if Doubtful.fails and Doubtful.made == 1:
+            self._config["error_cb"](KafkaError(KafkaError._TRANSPORT, "the connection was lost"))
+
+
+@pytest.mark.parametrize("why", ["slow", "transport"])
+def test_a_producer_in_doubt_is_replaced(
+    why: str, place: Place, write: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(*(at_partition(sky_json(f"id{n}", n, place.peer), 0) for n in range(25)))
+    monkeypatch.setattr(mover, "BATCH", 10)
+    monkeypatch.setattr(mover, "Producer", Doubtful)
+    monkeypatch.setattr(Doubtful, "made", 0)
+    monkeypatch.setattr(Doubtful, "fails", why == "transport")
+    monkeypatch.setattr(mover, "SLOW", -1.0 if why == "slow" else 1e9)
+    assert place.migrate("sky-json")["copied"] == 25
+    # Three transactions, and one producer before and after all of them.
+    assert Doubtful.made == (4 if why == "slow" else 3)
+    assert Counter(record.key for record in place.read()) == Counter(f"id{n}".encode() for n in range(25))
+
+
+def test_who_was_in_doubt_does_not_shut_out_who_came_later(
+    place: Place, write: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(*(sky_json(f"id{n}", n, place.peer) for n in range(3)))
+    first = mover.Mover(place.settings, place.native)
+    first.fence()
+    first.markers()
+    with monkeypatch.context() as patch:
+        patch.setattr(mover, "SLOW", -1.0)
+        first.write([], "migrate x/0", {})
+    place.migrate("sky-json")
+    with pytest.raises(errors.AlmanacError, match="taken over"):
+        first.write([], "migrate x/0", {})
+    first.close()
+    assert place.migrate("sky-json")["copied"] == 0
+
+
 # Export and import
+
+
+def test_an_export_of_no_topic_leaves_the_file(place: Place, tmp_path: Path) -> None:
+    file = tmp_path / "schedules.jsonl"
+    file.write_text("before")
+    place.environ["SCHEDULES_TOPICS"] = f"{place.native},no-such-topic"
+    assert "the topic no-such-topic does not exist" in place.run("export", "--output", str(file), code=2)
+    assert file.read_text() == "before"
+    assert [each.name for each in tmp_path.iterdir()] == [file.name]
+
+
+def test_a_file_whose_times_have_come_can_be_run_again(place: Place, tmp_path: Path) -> None:
+    began = datetime.now(UTC) - timedelta(hours=2)
+    line = {"due": (began + timedelta(hours=1)).isoformat(), "target_topic": "videos", "value": "v"}
+    file = tmp_path / "lines.jsonl"
+    file.write_text("".join(json.dumps({"id": f"id{n}", **line}) + "\n" for n in range(3)))
+    with file.open("rb") as opened:
+        work = imports.Import(place.settings, opened, place.native, int(began.timestamp() * 1000))
+        work.write(work.check(False, lambda *_: lambda _: None), False, lambda *_: lambda _: None)
+    done = json.loads(place.run("import", str(file), "--json"))
+    assert (done["before"], done["imported"], done["refused"]) == (3, 0, [])
+    said = place.run("import", str(file), "--again", code=2)
+    assert "line 1: due" in said
+    assert "This run has imported nothing" in said
+    assert len(place.read()) == 3
 
 
 def test_what_was_exported_can_be_imported_once(
@@ -422,3 +608,21 @@ def test_an_import_that_is_killed_goes_on(place: Place, tmp_path: Path, monkeypa
     done = json.loads(place.run("import", str(file), "--json"))
     assert (done["before"], done["imported"]) == (20, 35)
     assert Counter(record.key for record in place.read()) == Counter(f"id{n}".encode() for n in range(55))
+
+
+def test_a_killed_import_brings_the_rest_though_its_times_have_come(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines without a time stamp; the last one is an update of the first."""
+    due = (datetime.now(UTC) + timedelta(minutes=5)).isoformat()
+    lines = [{"id": f"id{n % 24}", "due": due, "target_topic": "videos", "value": f"video {n}"} for n in range(25)]
+    file = tmp_path / "lines.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    killed(place, monkeypatch, "before", "import", str(file))
+    with file.open("rb") as opened:
+        work = imports.Import(place.settings, opened, place.native, int(time.time() * 1000) + 600_000)
+        report = work.check(False, lambda *_: lambda _: None)
+        work.write(report, False, lambda *_: lambda _: None)
+    assert (report.refused, report.before, report.imported, report.newer) == ([], 20, 5, 0)
+    waiting = place.waiting()
+    assert (len(waiting), waiting[b"id0"].value) == (24, b"video 24")

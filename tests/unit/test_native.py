@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from almanac import bridge, formats, lines, native, words
 from almanac.formats import etf1, karafka, timers
 from almanac.native import Wish
-from almanac.record import Record
+from almanac.record import Headers, Record
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 NAMES = ("etf1", "karafka", "sky-avro", "sky-json")
@@ -27,14 +27,14 @@ wishes = st.builds(
     value=st.binary(max_size=30),
     headers=st.lists(
         st.tuples(
-            st.sampled_from(["", "mine", "naïve", "scheduler-epoch", "almanac-version", "schedule_source_key"]),
+            st.sampled_from(["", "mine", "naïve", "schedule_target_key", "scheduler-key", "schedule_source_key"]),
             st.none() | st.binary(max_size=5),
         ),
         max_size=4,
     ),
     timestamp=st.integers(1, NOW),
     partition=st.none(),
-    hashed=st.just(False),
+    partition_key=st.none(),
 )
 
 
@@ -110,10 +110,13 @@ def test_a_wish_is_read_as_it_was_meant(asked: Wish) -> None:
     [
         ({"value": None}, "null value"),
         ({"partition": 3}, "partition 3"),
-        ({"hashed": True}, "key of its own"),
+        ({"partition_key": b""}, "key of its own"),
         ({"id": b""}, "id"),
         ({"headers": [("\ufffd", b"")]}, "UTF-8"),
         ({"headers": [(karafka.TYPE, b"schedule")]}, "would not read it"),
+        ({"headers": [("a", b""), (etf1.EPOCH, b"1")]}, "its header scheduler-epoch is one of the scheduler's own"),
+        ({"headers": [(etf1.KEY, b"k")]}, "its header scheduler-target-key"),
+        ({"headers": [(words.ACKS, b"1")]}, "its header almanac-acks"),
     ],
 )
 def test_what_the_native_format_cannot_say_is_refused(change: dict[str, Any], says: str) -> None:
@@ -130,7 +133,48 @@ def test_what_was_over_when_a_peer_was_told_still_fires() -> None:
     assert native.copy(said).timestamp == 5_000
 
 
+def sky_json(headers: dict[str, bytes]) -> words.Word:
+    packed = {name: base64.b64encode(value).decode() for name, value in headers.items()}
+    value = json.dumps({"time": NOW, "topic": "t", "key": "", "value": "eA==", "headers": packed}).encode()
+    said = words.read(Record("sky", 0, 0, 1, b"id", value, []), formats.named("sky-json"), "topic-id")
+    assert isinstance(said, words.Word)
+    return said
+
+
+def karafka_word(*more: tuple[str, bytes | None]) -> words.Word:
+    headers = [(karafka.VERSION, b"1.0.0"), (karafka.TYPE, b"schedule"), (karafka.EPOCH, b"9"), (karafka.TOPIC, b"t")]
+    said = words.read(Record("k", 0, 0, 1, b"id", b"v", [*headers, *more]), formats.named("karafka"), "topic-id")
+    assert isinstance(said, words.Word)
+    return said
+
+
+@pytest.mark.parametrize("name", [etf1.EPOCH, etf1.EPOCH_MS, etf1.KEY, words.ACKS])
+def test_a_users_header_that_cannot_be_delivered_is_told(name: str) -> None:
+    with pytest.raises(native.Unfit, match=f"its header {name} "):
+        native.copy(sky_json({"mine": b"1", name: b"2"}))
+    if name != words.ACKS:  # in a record's own headers that one is ours
+        with pytest.raises(native.Unfit, match=f"its header {name} "):
+            native.copy(karafka_word((name, b"2")))
+
+
+def test_another_formats_headers_are_a_users() -> None:
+    assert (karafka.KEY, b"1") in read_back(native.copy(sky_json({karafka.KEY: b"1"}))).headers
+    headers: Headers = [(etf1.EPOCH, b"9"), (etf1.TOPIC, b"t"), (karafka.KEY, b"1")]
+    said = words.read(Record("etf1", 0, 0, 1, b"id", b"v", headers), formats.named("etf1"), "topic-id")
+    assert isinstance(said, words.Word)
+    assert native.wish(said).headers == [(karafka.KEY, b"1")]
+
+
 # Lines
+
+
+@pytest.mark.parametrize("key", [b"user-1", b"", b"\xff"])
+def test_a_partition_key_is_in_the_line(key: bytes) -> None:
+    asked = native.wish(karafka_word((karafka.PARTITION_KEY, key)))
+    line = lines.write(asked, "k/0/0")
+    assert asked.partition_key == key
+    assert lines.read(line, NOW) == asked
+    assert "target_partition_key" in json.loads(line)
 
 
 @given(asked=wishes)
@@ -171,6 +215,9 @@ def test_a_line_by_hand() -> None:
         (json.dumps(GOOD | {"value": {"base64": "?"}}), "neither a text nor"),
         (json.dumps(GOOD | {"headers": [["a"]]}), "list of"),
         (json.dumps(GOOD | {"valeu": 5}), "'valeu' is no field"),
+        (json.dumps(GOOD | {"headers": [["\ud800", "v"]]}), "name of a header is not UTF-8"),
+        (json.dumps(GOOD | {"headers": [["a\0b", "v"]]}), "name of a header holds a null character"),
+        (json.dumps(GOOD | {"timestamp_ms": 10**30}), "timestamp_ms lies after the year 9999"),
     ],
 )
 def test_a_bad_line_is_refused(text: str, says: str) -> None:

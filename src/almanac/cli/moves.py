@@ -66,6 +66,8 @@ def migrate(
     changes = bool(report.copied or report.cancelled or report.before)
     question = f"Copy {report.copied} schedules into {topic}, and cancel {report.cancelled} earlier copies?"
     applied = not dry_run and changes and common.agreed(question, yes, as_json)
+    if not dry_run and not changes:
+        work.begin()
     if applied:
         with common.meter() as meter:
             report = work.copy(meter)
@@ -179,14 +181,15 @@ def import_schedules(
     with _opened(file) as lines:
         work = imports.Import(settings, lines, topic, when.milliseconds(datetime.now(UTC)))
         with common.meter() as meter:
-            report = work.check(meter)
+            report = work.check(again, meter)
         for each in report.refused[:_SHOWN] if not as_json else ():
             common.note(f"line {each.line}: {each.reason}")
-        if report.refused and on_bad_line is OnBadLine.STOP and not dry_run:
-            first = report.refused[0]
+        bad = [each for each in report.refused if each.line > report.done]
+        if bad and on_bad_line is OnBadLine.STOP and not dry_run:
+            before = f" An earlier run came as far as line {report.done}." if report.done else ""
             raise errors.UsageError(
-                f"line {first.line}: {first.reason}. Nothing was imported: {len(report.refused)} of {report.lines} "
-                "lines are bad. Mend them, or leave them out with --on-bad-line skip"
+                f"line {bad[0].line}: {bad[0].reason}. This run has imported nothing: {len(bad)} of {report.lines} "
+                f"lines are bad.{before} Mend them, or leave them out with --on-bad-line skip"
             )
         if not dry_run:
             with common.meter() as meter:
