@@ -203,13 +203,13 @@ class Life:
         asked = content(self._form, self.written, target)
         made = self._make(asked, key, due)
         if self._form.startswith("sky"):  # which knows no null key
-            self.truth[key] = Said(due, target, asked.key or b"", asked.value, asked.headers)
+            self.truth[key] = Said(due, target, asked.key or b"", asked.value, list(asked.headers))
         else:
             named, value = first(made.headers), asked.value
             if self._form == "karafka":
                 value = value or b""  # a null value would not outlive the cleaner: we repeat it as an empty one
             asked_for = (named.get("schedule_target_partition"), named.get("schedule_target_partition_key"))
-            self.truth[key] = Said(due, target, asked.key, value, made.headers, *asked_for)
+            self.truth[key] = Said(due, target, asked.key, value, list(made.headers), *asked_for)
         self.write(made)
 
     def cancel(self, key: bytes) -> None:
