@@ -5,8 +5,10 @@ from collections.abc import Callable, Mapping
 
 from almanac import formats, when
 from almanac.chores import Chores
+from almanac.formats import auto
 from almanac.ledger import Entry
 from almanac.poison import Ward
+from almanac.record import first
 
 
 class Judge:
@@ -31,7 +33,7 @@ class Judge:
                 self._chores.bury(entry, "outdated", f"due {late:.1f} s before it was written")
             elif entry.due < floor and entry.record.timestamp < floor:  # one that asks for the past was not missed
                 self._chores.bury(entry, "missed-too-old", f"due before {_iso(floor)} (SINCE_DELTA)")
-            elif entry.schedule.target in kinds and _endless(entry.schedule.form, kinds[entry.schedule.target]):
+            elif entry.schedule.target in kinds and endless(entry.schedule, kinds[entry.schedule.target]):
                 detail = f"in {entry.schedule.target}, a schedules topic, it would be the same schedule again, for ever"
                 self._chores.bury(entry, "undeliverable", detail)
             elif all_well or not self._ward.holds(entry):
@@ -51,10 +53,12 @@ class Judge:
         return good
 
 
-def _endless(form: formats.Format | None, kind: str) -> bool:
-    """A header format's schedule reaches its target with the headers that make it one."""
-    name = form.name if form is not None else "etf1"
-    return name in ("etf1", "karafka") and kind in (name, "auto")
+def endless(schedule: formats.Schedule, kind: str) -> bool:
+    """A header format's schedule reaches its target with the headers that make it one. `kind`: the target's format."""
+    name = schedule.form.name if schedule.form is not None else "etf1"
+    if kind == "auto":
+        kind = "karafka" if auto.is_karafka(first(schedule.headers)) else "etf1"
+    return kind == name and name in ("etf1", "karafka")
 
 
 def _iso(ms: int) -> str:

@@ -74,8 +74,9 @@ def _environment(environ: Mapping[str, str]) -> dict[str, _Found]:
     for name in settings.NAMES:
         for variable in settings.environment(name):
             value = environ.get(variable)
-            if value or (value is not None and name in _EMPTY_MEANS_OFF):
+            if value or (value is not None and name in _EMPTY_MEANS_OFF and name not in found):
                 found[name] = _Found(value, variable, f"environment {variable}")
+            if value:
                 break
     if "schedules_topics" not in found and (topics := _sky_topics(environ)):
         found["schedules_topics"] = topics

@@ -263,7 +263,7 @@ def test_a_zones_clock_may_jump_while_a_retry_waits() -> None:
         karafka.schedule(CONTENT, at, "rails", now=datetime(2030, 1, 1))  # noqa: DTZ001 (that is the point)
 
 
-@pytest.mark.parametrize("wrong", [{"least": -5.0}, {"jitter": 2.0}, {"factor": 0.5}, {"most": 1.0}])
+@pytest.mark.parametrize("wrong", [{"least": -5.0}, {"jitter": 2.0}, {"factor": 0.5}, {"most": -1.0}])
 def test_a_backoff_that_makes_no_sense(wrong: dict[str, float]) -> None:
     with pytest.raises(client.ClientError, match="jitter"):
         client.Backoff(**wrong)  # type: ignore[arg-type]  # no chance is among them
@@ -273,6 +273,14 @@ def test_a_backoff_that_does_not_grow_stays() -> None:
     steady = client.Backoff(factor=1, attempts=10**6)
     assert {steady.delay(attempt) for attempt in (1, 1_000, 10**6)} == {5.0}
     assert client.Backoff(attempts=10**6).delay(10**6) == 3600
+    assert client.Backoff(most=3.0).delay(1) == 3
+
+
+def test_the_last_second_that_there_is() -> None:
+    end = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+    timers.schedule(replace(CONTENT, headers=[]), end)
+    with pytest.raises(client.TooFarAhead):
+        timers.schedule(replace(CONTENT, headers=[]), end.replace(microsecond=500_000))
 
 
 def test_jitter_only_shortens() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -50,6 +51,15 @@ def test_what_karafka_says_of_partitions_stays() -> None:
     schedule = formats.schedule(record, formats.named("auto"))
     moved = read("auto", records.revised("auto", record, schedule, desk.Change(due=FAR + 10_000)))
     assert (moved.partition, moved.due) == (3, -(-(FAR + 10_000) // 1000) * 1000)
+
+
+@pytest.mark.parametrize("name", ["scheduler-key", "schedule_source_key", "schedule_target_epoch"])
+def test_headers_of_an_inner_message_stay_whatever_their_names(name: str) -> None:
+    value = json.dumps({"time": FAR, "topic": "mails", "key": "aw==", "value": "dg==", "headers": {name: "AQ=="}})
+    record = Record("schedules", 0, 1, 1, b"id", value.encode(), [])
+    schedule = formats.schedule(record, formats.named("sky-json"))
+    moved = read("sky-json", records.revised("sky-json", record, schedule, desk.Change(due=FAR + 10_000)))
+    assert (moved.headers, moved.due) == ([(name, b"\x01")], FAR + 10_000)
 
 
 @pytest.mark.parametrize(

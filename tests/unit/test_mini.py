@@ -21,6 +21,7 @@ from waiting import until
 from almanac import client, errors, ports, settings, wheel
 from almanac.mini import Mini
 from almanac.settings import Settings
+from almanac.testing import mini as mini_settings
 
 pytest_plugins = ["almanac.testing", "pytester"]
 
@@ -211,6 +212,30 @@ def test_what_karafka_had_delivered_waits_when_it_is_scheduled_again(
 def test_it_says_what_was_too_much_for_it() -> None:
     with Mini() as mini:
         mini._wheels[0].failure = ports.LogLost("schedules/0 no longer holds the offsets")
+        with pytest.raises(errors.AlmanacError, match="5 MB"):
+            mini.check()
+
+
+def test_a_bridge_that_was_in_doubt_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    with mini_settings(schedules_topics="schedules, asked=timers") as mini:
+        with client.Scheduler({"bootstrap.servers": mini.bootstrap_servers}) as made:
+            made.send(client.timers.schedule(reminder(b"one"), mini.now + HOUR, "asked"))
+            mini.settle()
+            writer = mini._bridging._bridge._writer  # type: ignore[union-attr]  # it is there, with timers
+            commit, doubts = writer.commit, list[bool]()
+
+            def doubtful(*arguments: Any) -> None:
+                if not doubts:
+                    doubts.append(True)
+                    raise ports.Unavailable("once")
+                commit(*arguments)
+
+            monkeypatch.setattr(writer, "commit", doubtful)
+            made.send(client.timers.schedule(reminder(b"two"), mini.now + HOUR, "asked"))
+            mini.advance(2 * HOUR)
+        assert doubts
+        assert sorted(each or b"" for each in values(mini)) == [b"one", b"two"]
+        mini._bridging._bridge.lost = 1  # type: ignore[union-attr]
         with pytest.raises(errors.AlmanacError, match="5 MB"):
             mini.check()
 

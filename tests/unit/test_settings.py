@@ -77,6 +77,7 @@ def test_metrics_address_has_two_names() -> None:
 def test_an_empty_address_serves_nothing() -> None:
     loaded = sources.load({}, {"SERVER_ADDR": "", "METRICS_HTTP_ADDR": ""})
     assert (loaded.server_address, loaded.metrics_address) == (None, None)
+    assert sources.load({}, {"METRICS_HTTP_ADDR": "", "METRICS_ADDR": ":9"}).metrics_http_addr == ":9"
 
 
 @pytest.mark.parametrize(("said", "meant"), [("warn", "WARNING"), ("Trace", "DEBUG"), ("fatal", "ERROR")])

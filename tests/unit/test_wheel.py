@@ -6,7 +6,8 @@ import peers
 import pytest
 from memory import START, TOPIC, Rig, Turning
 
-from almanac import ports
+from almanac import formats, judge, ports
+from almanac.record import Record
 from almanac.wheel import FEW
 
 
@@ -220,6 +221,22 @@ def test_a_schedule_that_would_come_back_for_ever_is_not_delivered_to_its_own_to
     letters = [dict(letter.headers)["almanac-reason"] for letter in rig.kafka.read("dead-letters")]
     assert letters == ([b"undeliverable"] if endless else [])
     assert rig.kafka.fired() == ([] if endless else [b"chained"])
+
+
+def test_one_that_its_target_reads_in_another_format_is_no_such_schedule() -> None:
+    """Both formats' headers: an `etf1` topic reads it as its own, an `auto` topic as karafka's, due later."""
+    headers = [
+        ("scheduler-epoch", b"1"), ("scheduler-target-topic", b"x"), ("schedule_schema_version", b"1.0.0"),
+        ("schedule_source_type", b"schedule"), ("schedule_target_epoch", b"2"), ("schedule_target_topic", b"y"),
+    ]  # fmt: skip
+    first = formats.schedule(Record("native", 0, 0, 0, b"k", b"v", [*headers]), formats.named("etf1"))
+    then = formats.schedule(Record("mixed", 0, 0, 0, b"k", b"v", first.headers), formats.named("auto"))
+    assert (judge.endless(first, "auto"), judge.endless(first, "etf1")) == (False, True)
+    assert (judge.endless(then, "auto"), judge.endless(then, "karafka"), judge.endless(then, "etf1")) == (
+        True,
+        True,
+        False,
+    )
 
 
 @pytest.mark.rule(5)

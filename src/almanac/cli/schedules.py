@@ -64,6 +64,10 @@ def schedule(
     if id == "":
         raise errors.UsageError("--id '' is empty: leave it out to get a new one")
     name = str(uuid.uuid4()) if id is None else id
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise errors.UsageError(f"--id {name!a} is not UTF-8") from None
     payload = _payload(value, value_file)
     target = _chosen(settings, schedules_topic)
     form = dict(settings.schedules_topics)[target]

@@ -28,8 +28,8 @@ class Backoff:
     chance: Callable[[], float] = random.random
 
     def __post_init__(self) -> None:
-        if not (0 <= self.least <= self.most and self.factor >= 1 and 0 <= self.jitter <= 1):
-            raise message.ClientError(f"{self}: it must be 0 <= least <= most, factor >= 1 and 0 <= jitter <= 1")
+        if min(self.least, self.most) < 0 or self.factor < 1 or not 0 <= self.jitter <= 1:
+            raise message.ClientError(f"{self}: it must be least >= 0, most >= 0, factor >= 1 and 0 <= jitter <= 1")
 
     def delay(self, attempt: int) -> float:
         """Seconds before that attempt (1 is the first). Raises TooManyAttempts."""

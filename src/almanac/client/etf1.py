@@ -37,7 +37,7 @@ def schedule(
         raise message.InThePast(f"{at.isoformat()} has passed")
     message.without_partition(content, "etf1")
     # With karafka's a topic of the format `auto` would read it as karafka's record: due when that one was.
-    others = [header for header in content.headers if not header[0].startswith((message.ETF1, *message.KARAFKA))]
+    others = [header for header in content.headers if not header[0].startswith(message.OWN)]
     kept = message.checked_headers(others)
     when: Headers = [(etf1.EPOCH, b"%d" % message.seconds(due))]
     if due % 1000:

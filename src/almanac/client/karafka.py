@@ -34,7 +34,7 @@ def schedule(
     """The record that has `content` delivered to its topic at that second; without an id it gets a new one.
 
     `partition_key` is the record's own; unless told, the content's partition or partition key. A value of None is
-    delivered as one. The format's own headers, and those of a delivery by any, are taken out of the content first.
+    delivered as one. The format's own headers are taken out of the content first.
     Raises NoId, NoTarget, NoTopic, NotAware, InThePast (by more than 10 s), TooFarAhead (100 years), Inexpressible.
     """
     due, target = message.checked_due(at), message.checked_target(content)
@@ -45,9 +45,7 @@ def schedule(
         raise message.TooFarAhead(f"{at.isoformat()} is more than 100 years ahead")
     if content.partition is not None and content.partition < 0:
         raise message.Inexpressible(f"there is no partition {content.partition}; None leaves it to the key")
-    others = [
-        each for each in content.headers if each[0] not in message.DELIVERED and not each[0].startswith(message.KARAFKA)
-    ]
+    others = [header for header in content.headers if not header[0].startswith(message.KARAFKA)]
     headers: Headers = [
         *message.checked_headers(others),
         (karafka.VERSION, b"1.0.0"),

@@ -16,7 +16,9 @@ DELIVERED = frozenset((
     "scheduler-timestamp", "scheduler-key", "scheduler-topic", "schedule_source_topic", "schedule_source_partition",
     karafka.SOURCE_OFFSET, "schedule_source_key",
 ))  # fmt: skip
-ETF1, KARAFKA = "scheduler-", ("schedule_target_", "schedule_source_", karafka.VERSION)  # how their own headers begin
+# How the formats' own headers begin.
+KARAFKA = ("schedule_target_", "schedule_source_", karafka.VERSION)
+OWN = ("scheduler-", *KARAFKA)
 
 
 class ClientError(errors.UsageError, ValueError):

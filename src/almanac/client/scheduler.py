@@ -45,14 +45,14 @@ class Scheduler:
     ) -> Written:
         """At a time or after a while, one of them. Raises what `etf1.schedule` does, NoTime and NotAcknowledged."""
         now = message.now()
-        if (at is None) == (after is None):
-            raise message.NoTime
-        if after is not None:
+        if after is not None and at is None:
             try:
                 at = now + after
             except OverflowError:
                 raise (message.TooFarAhead if after > timedelta() else message.InThePast)(f"after={after!r}") from None
-        return self.send(etf1.schedule(content, id, at or now, self._topic, now))
+        elif at is None or after is not None:
+            raise message.NoTime
+        return self.send(etf1.schedule(content, id, at, self._topic, now))
 
     def retry(self, failed: Message, id: str | bytes, wait: backoff.Backoff | None = None) -> Written:
         """Once more, later each time. Raises what `etf1.retry` does, and NotAcknowledged."""
@@ -83,9 +83,9 @@ class Scheduler:
 
     def close(self) -> None:
         """Waits for what other threads may still be sending, and lets Kafka go. Safe to call twice."""
-        if self._open is not None:
-            self._open.flush(self._seconds)
-            self._open = None
+        producer, self._open = self._open, None
+        if producer is not None:
+            producer.flush(self._seconds)
 
     def __enter__(self) -> Self:
         return self

@@ -9,6 +9,7 @@ b'{"time": 4070908800000, "topic": "assets", "key": "YTE=", "value": null, "head
 import base64
 import io
 import json
+from dataclasses import replace
 from datetime import datetime
 from typing import Literal
 
@@ -30,13 +31,19 @@ def schedule(
     What a scheduler added when it delivered the content is taken out first.
     Raises NoId, NoTarget, NoTopic, NotAware, TooFarAhead, Inexpressible.
     """
+    # Nothing is added to what this format delivers: it would tell of the delivery before.
+    kept = [header for header in content.headers if header[0] not in message.DELIVERED]
+    return record(replace(content, headers=kept), id, at, topic, form)
+
+
+def record(content: Message, id: str | bytes, at: datetime, topic: str, form: Literal["avro", "json"]) -> Message:
+    """The same for content that nobody has delivered yet: all its headers stay."""
     name, target, due = message.checked_id(id), message.checked_target(content), message.checked_due(at)
     if form not in ("avro", "json"):
         raise message.Inexpressible(f"sky's schedules are avro or json, not {form!r}")
     message.checked_topic(topic)
     message.without_partition(content, f"sky-{form}")
-    key = content.key or b""
-    headers = message.mapped([header for header in content.headers if header[0] not in message.DELIVERED])
+    key, headers = content.key or b"", message.mapped(content.headers)
     if form == "json":
         said = {
             "time": due, "topic": target, "key": _text(key),

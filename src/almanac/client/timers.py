@@ -9,6 +9,7 @@
 
 from datetime import datetime
 
+from almanac import formats
 from almanac.client import etf1, message
 from almanac.client.message import Message
 from almanac.formats import timers
@@ -25,7 +26,7 @@ def schedule(content: Message, at: datetime, topic: str = "timer-request", id: s
     """
     target, due = message.checked_target(content), message.checked_due(at)
     message.without_partition(content, "timers")
-    others = [name for name, _ in content.headers if not name.startswith((message.ETF1, *message.KARAFKA))]
+    others = [name for name, _ in content.headers if not name.startswith(message.OWN)]
     if others or content.value is None:
         raise message.Inexpressible("timers carry no headers and no null value: only a topic, a key and a value")
     try:
@@ -34,8 +35,10 @@ def schedule(content: Message, at: datetime, topic: str = "timer-request", id: s
         raise message.Inexpressible(f"the key of a timer is text, which {content.key!r} is not") from None
     future = timers.Future(callBackTopic=target, callBackKey=key, callBack=content.value)
     headers: Headers = [(timers.ID, message.checked_id(id))] if id is not None else []
-    key_of_timer = b"%d" % message.seconds(due)
-    return Message(message.checked_topic(topic), key_of_timer, future.SerializeToString(), headers)
+    second = message.seconds(due)
+    if 1000 * second > formats.LAST_DUE:
+        raise message.TooFarAhead(f"{at.isoformat()} is due in the year 10000: the format knows whole seconds only")
+    return Message(message.checked_topic(topic), b"%d" % second, future.SerializeToString(), headers)
 
 
 def cancel(id: str | bytes, topic: str = "schedules") -> Message:

@@ -77,7 +77,7 @@ def _built(form: str, id: bytes, due: int, content: client.Message) -> Draft:
             built = client.karafka.schedule(content, _moment(due), _ANY, id, now=_moment(due))
         elif form in ("sky-avro", "sky-json"):
             kind: Literal["avro", "json"] = "avro" if form == "sky-avro" else "json"
-            built = client.sky.schedule(content, id, _moment(due), _ANY, kind)
+            built = client.sky.record(content, id, _moment(due), _ANY, kind)
         else:
             asked = native.Wish(id, due, content.topic, content.key, content.value, list(content.headers), max(1, due))
             made = native.record(asked)

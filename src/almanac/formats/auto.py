@@ -38,4 +38,9 @@ class Auto:
         return self._karafka.null()
 
     def _of(self, named: Named) -> formats.Format:
-        return self._karafka if karafka.VERSION in named or karafka.TYPE in named else self._etf1
+        return self._karafka if is_karafka(named) else self._etf1
+
+
+def is_karafka(named: Named) -> bool:
+    """Do these headers make it a record of karafka's?"""
+    return karafka.VERSION in named or karafka.TYPE in named

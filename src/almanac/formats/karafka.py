@@ -2,6 +2,7 @@
 
 import binascii
 import re
+from contextlib import suppress
 from functools import lru_cache
 
 from almanac import formats
@@ -12,6 +13,7 @@ EPOCH, TOPIC = "schedule_target_epoch", "schedule_target_topic"
 KEY, PARTITION, PARTITION_KEY = "schedule_target_key", "schedule_target_partition", "schedule_target_partition_key"
 SOURCE_OFFSET = "schedule_source_offset"
 KNOWN = (1, 0, 0)  # the newest schema that is understood here
+LONGEST = 40  # bytes of a version
 UNDERSTOOD = f"this version of Almanac understands up to {'.'.join(map(str, KNOWN))}: upgrade it"
 
 
@@ -25,7 +27,7 @@ class Karafka:
 
     def plan(self, record: Record, named: Named) -> tuple[int, str]:
         """See formats.Format."""
-        _check_version(named.get(VERSION), KNOWN)  # first: what else a newer record must have is not known
+        _check_version(named.get(VERSION))  # first: what else a newer record must have is not known
         if not record.key:
             raise formats.no_id()
         if named.get(TYPE) != b"schedule":
@@ -58,8 +60,8 @@ class Karafka:
 
     def acknowledged(self, named: Named) -> int | None:
         """See formats.Format. Raises Incompatible: what a newer null record says is not known, either."""
-        if _numbers(named.get(VERSION)) > KNOWN:
-            _check_version(named[VERSION], KNOWN)
+        with suppress(formats.Invalid):  # a null record without a version cancels, too
+            _check_version(named.get(VERSION))
         if named.get(TYPE) == b"tombstone" and SOURCE_OFFSET in named:
             return formats.number(named, SOURCE_OFFSET, digits=18)
         return None
@@ -74,24 +76,24 @@ class Karafka:
         return [(VERSION, b"1.0.0"), (TYPE, b"cancel")]
 
 
-@lru_cache(maxsize=64)  # of those that pass
-def _check_version(version: bytes | None, known: tuple[int, ...]) -> None:
-    numbers = _numbers(version)
+def _check_version(version: bytes | None) -> None:
+    numbers = _numbers(version) if version and len(version) <= LONGEST else ()
     if not numbers:
         raise formats.Invalid(f"header {VERSION} is not a version like 1.0.0: {formats.shown(version)}")
-    if numbers > known:
+    if numbers > KNOWN:
         raise formats.Incompatible(f"header {VERSION} is {formats.shown(version)}; {UNDERSTOOD}")
 
 
 @lru_cache(maxsize=64)
-def _numbers(version: bytes | None) -> tuple[int, ...]:
+def _numbers(version: bytes) -> tuple[int, ...]:
     """Those of a version, to be compared; none if it is none. `2`, `1.1` and `1.0.0-next` are newer than 1.0.0."""
-    match = re.match(rb"\d+(?:\.\d+)*", version or b"")
+    match = re.fullmatch(rb"(\d+(?:\.\d+)*)(-[0-9A-Za-z.-]+)?", version)
     if match is None:
         return ()
-    parts = [int(part) if len(part) < 10 else 1 << 62 for part in match[0].split(b".")]
-    parts += [0] * (3 - len(parts))
-    return (*parts, 1) if match.end() < len(version or b"") else tuple(parts)
+    numbers = [int(part) for part in match[1].split(b".")]
+    while len(numbers) > len(KNOWN) and not numbers[-1]:
+        numbers.pop()
+    return (*numbers, *[0] * (len(KNOWN) - len(numbers)), *([1] if match[2] else []))
 
 
 def _partition(named: Named) -> int:

@@ -41,16 +41,13 @@ def asked(record: Record) -> tuple[int, bytes, bytes, bytes]:
     second = record.key
     if not second or not second.isdigit() or len(second) > 12:
         raise formats.Invalid(f"the key is not a second since 1970: {formats.shown(second)}")
-    due = 1000 * int(second)
-    if due > formats.LAST_DUE:
-        formats.due_ms(due, "the key")
+    due = formats.due_ms(1000 * int(second), "the key")
     try:
         future = _parsed(record.value or b"")
     except (message.DecodeError, UnicodeDecodeError) as error:
         raise formats.Invalid(f"the value is not a Future in protobuf: {error}") from None
     target = future.callBackTopic.encode()
-    if formats.legal_topic(target) is None:
-        formats.target(target, "field callBackTopic")
+    formats.target(target, "field callBackTopic")
     return due, target, future.callBackKey.encode(), future.callBack
 
 

@@ -33,6 +33,10 @@ log = logging.getLogger("almanac.mini")
 
 SETTLE = 10.0  # seconds
 FOREVER = 1 << 60  # ms: no page brings what is due later, so everything is kept
+_TOO_MUCH = (
+    "more was written at once to a partition of schedules or timer requests than mini could read: the mock cluster "
+    "keeps 5 MB of each. Write less at once, or use `almanac up`, a real Kafka"
+)
 
 
 class Turn(NamedTuple):
@@ -122,12 +126,11 @@ class Mini:
         """Raises what a wheel ended with, if one did."""
         for turning in self._wheels:
             if isinstance(turning.failure, seam.LogLost):
-                raise errors.AlmanacError(
-                    "more was written at once to a partition of the schedules topic than mini could read: the mock "
-                    "cluster keeps 5 MB of each. Write less at once, or use `almanac up`, a real Kafka"
-                ) from turning.failure
+                raise errors.AlmanacError(_TOO_MUCH) from turning.failure
             if turning.failure is not None:
                 raise errors.AlmanacError(f"a wheel ended: {turning.failure!r}") from turning.failure
+        if self._bridging is not None and self._bridging.lost:
+            raise errors.AlmanacError(_TOO_MUCH)
         if self._bridging is not None and self._bridging.failure is not None:
             raise errors.AlmanacError(f"the bridge ended: {self._bridging.failure!r}") from self._bridging.failure
 

@@ -3,7 +3,6 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka import Consumer
@@ -21,25 +20,23 @@ GLANCE = 0.002  # seconds between looks whether all is passed on
 
 
 class Inbox(inbox.KafkaInbox):
-    """See ports.Inbox. Nothing was ever read before, and topics are never made anew."""
+    """See ports.Inbox. Topics are never made anew; how far they were read, the writer knows."""
 
-    def __init__(self, settings: Settings, cluster: Cluster) -> None:
-        self.sources, self._cluster = cluster.sources(settings.request_topics), cluster
+    def __init__(self, settings: Settings, cluster: Cluster, writer: ports.Writer) -> None:
+        self.sources, self._cluster, self._writer = cluster.sources(settings.request_topics), cluster, writer
         self.consumer = Consumer(kafka.consumer(settings, group_id=settings.bridge_group, fetch_wait_max_ms=QUICK))
         for topic in settings.request_topics:  # a consumer that does not know its topics may wait a second
             self.consumer.list_topics(topic, timeout=ports.ANSWER)
 
     def look(self) -> dict[seam.Source, seam.Partition]:
         """See ports.Inbox."""
-        ends = self._cluster.ends(self.sources)
-        return {source: seam.Partition(source[0], 0, end, None) for source, end in ends.items()}
+        low, ends = self._cluster.beginnings(self.sources), self._cluster.ends(self.sources)
+        marks = self._writer.marks
+        return {s: seam.Partition(s[0], low[s], end, marks.get(s)) for s, end in ends.items()}
 
 
 class Post(ports.Claims):
     """See ports.Post. What ends with the process need not be remembered."""
-
-    def __init__(self, stopped: Callable[[], bool]) -> None:
-        super().__init__(stopped)
 
     def start(self) -> Any:
         """See ports.Post."""
@@ -57,8 +54,8 @@ class Bridging:
     def __init__(self, settings: Settings, cluster: Cluster, clock: Clock) -> None:
         self.failure: BaseException | None = None
         self._cluster, self._stopping = cluster, threading.Event()
-        self._inbox = Inbox(settings, cluster)
         writer, post = ports.Writer(settings, cluster, clock), Post(self._stopping.is_set)
+        self._inbox = Inbox(settings, cluster, writer)
         options = bridge.Options(settings.bridge_target, settings.dead_letters_topic, earliest=True)
         self._bridge = bridge.Bridge(self._inbox, writer, post, clock, options)
         self._duty = duty.Duty("bridge", self._bridge, writer, post, clock)
@@ -72,10 +69,15 @@ class Bridging:
             log.exception("the bridge ended")
             self.failure = error
 
+    @property
+    def lost(self) -> int:
+        """Requests that the mock cluster dropped before they were read."""
+        return self._bridge.lost
+
     def settle(self, until: float) -> None:
         """Returns when all requests that were written are schedules."""
         ends = self._cluster.ends(self._inbox.sources)
-        while not self._passed(ends) and self.failure is None:
+        while not self._passed(ends) and self.failure is None and not self.lost:
             if time.monotonic() > until:
                 raise errors.AlmanacError(f"the bridge does not come to rest: {self._duty.status()}")
             time.sleep(GLANCE)

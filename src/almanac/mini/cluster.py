@@ -65,6 +65,10 @@ class Cluster:
         """Where these partitions end."""
         return tail.ends(self._admin, sources, IsolationLevel.READ_UNCOMMITTED)
 
+    def beginnings(self, sources: Sequence[ports.Source]) -> dict[ports.Source, int]:
+        """Where these partitions begin."""
+        return tail.beginnings(self._admin, sources)
+
     def records(self, topic: str) -> list[Record]:
         """All that is in a topic, as its consumers see it, in order of time stamp, partition and offset."""
         sources = self.sources([topic])
@@ -75,7 +79,7 @@ class Cluster:
         try:
             # Asked here: a consumer that has to find out by itself may wait for up to a second before it does.
             consumer.list_topics(topic, timeout=ANSWER)
-            begin = tail.beginnings(self._admin, sources)
+            begin = self.beginnings(sources)
             consumer.assign([TopicPartition(topic, partition, offset) for (_, partition), offset in begin.items()])
             while ends:
                 for said in map(tail.said, consumer.consume(1_000, 0.01)):

@@ -48,6 +48,7 @@ class Writer:
         self._producer = Producer(kafka.producer(settings, **more))
         self._producer.list_topics(timeout=ANSWER)  # its first message would wait half a second otherwise
         self._held: list[Outgoing] = []
+        self.marks: dict[ports.Source, ports.Mark] = {}  # how far the bridge has read; nobody else has any
 
     def renew(self) -> None:
         """See ports.Writer."""
@@ -69,11 +70,12 @@ class Writer:
         return records
 
     def commit(self, marks: Mapping[ports.Source, ports.Mark] | None = None) -> None:
-        """See ports.Writer. Nobody has marks to commit: there is no bridge."""
+        """See ports.Writer."""
         refused = self._refused(self._held)
         if refused:
             raise ports.Refused(next(iter(refused.values())).detail)
         self._write()
+        self.marks |= marks or {}
 
     def abort(self) -> None:
         """See ports.Writer."""
@@ -87,6 +89,7 @@ class Writer:
         if not refused:
             self._held = list(records)
             self._write()
+            self.marks |= marks or {}
         return refused
 
     def partitions(self, topic: str) -> int:
