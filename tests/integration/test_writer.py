@@ -48,3 +48,30 @@ def test_what_is_held_up_in_a_refused_transaction_is_not_waited_for(
         took.append(time.monotonic() - begun)
     print(f"rounds took {min(took):.1f} to {max(took):.1f} s")
     assert max(took) < 5
+
+
+def test_a_compacted_topic_takes_an_empty_key_and_none_without(made: writer.KafkaWriter, make_topic: MakeTopic) -> None:
+    """So garbage without a key is disposed of by a record with an empty one."""
+    compacted = make_topic("compacted", 1, {"cleanup.policy": "compact"})
+    faults = made.attempt([Outgoing(compacted, 0, None, None, [])])
+    assert {fault.kind for fault in faults.values()} == {"message"}
+    assert made.attempt([Outgoing(compacted, 0, b"", None, [("almanac-disposes", b"0")])]) == {}
+
+
+def test_what_is_sent_as_it_is_stamped_and_what_is_read_go_together(
+    made: writer.KafkaWriter, make_topic: MakeTopic
+) -> None:
+    """A refusal anywhere in an unwatched transaction is told at its commit, and the next one can be taken."""
+    good, tiny = make_topic("good"), make_topic("tiny", 4, {"max.message.bytes": "1000"})
+    for number in range(ROUNDS):
+        records = [Outgoing(good, -1, b"%d" % each, b"x", [], 1_700_000_000_000) for each in range(2_000)]
+        records.insert(number * 100, Outgoing(tiny, -1, b"key", b"x" * 5_000, []))
+        with pytest.raises(ports.Refused):  # noqa: PT012 (which of these says so, is Kafka's to choose)
+            made.begin()
+            made.send(records, stamped=True)
+            made.commit({})
+        made.abort()
+        assert {n: fault.kind for n, fault in made.attempt(records).items()} == {number * 100: "size"}
+        made.begin()
+        made.send([each for each in records if each.topic == good], stamped=True)
+        made.commit({})
