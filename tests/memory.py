@@ -112,11 +112,13 @@ class Kafka:
         return self.logs.setdefault((topic, partition), Log())
 
     def write(
-        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers | None = None, partition: int = 0
-    ) -> int:
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers | None = None, partition: int = 0,
+        timestamp: int | None = None,
+    ) -> int:  # fmt: skip
         """As a user does."""
         log = self.log(topic, partition)
-        record = Record(topic, partition, log.end, int(self.clock.wall()), key, value, list(headers or []))
+        at = int(self.clock.wall()) if timestamp is None else timestamp
+        record = Record(topic, partition, log.end, at, key, value, list(headers or []))
         return log.append(Slot(record))
 
     def schedule(self, key: bytes, due: int, value: bytes = b"v", target: str = "target", partition: int = 0) -> int:

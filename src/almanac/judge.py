@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 
-from almanac import formats, when
+from almanac import formats
 from almanac.chores import Chores
 from almanac.formats import auto
 from almanac.ledger import Entry
@@ -15,16 +15,16 @@ class Judge:
     """Times in ms."""
 
     def __init__(
-        self, chores: Chores, ward: Ward, since_delta: int | None, forbidden: Callable[[str], str | None] | None,
+        self, chores: Chores, ward: Ward, floor: int, forbidden: Callable[[str], str | None] | None,
         kinds: Mapping[str, str],
     ) -> None:  # fmt: skip
-        """`kinds`: the formats of the schedules topics."""
+        """`floor`: what was due before is not made up for. `kinds`: the formats of the schedules topics."""
         self._chores, self._ward, self._kinds = chores, ward, kinds
-        self._since_delta, self._forbidden = since_delta, forbidden
+        self._floor, self._forbidden = floor, forbidden
 
-    def judge(self, batch: list[Entry], now: int) -> list[Entry]:
+    def judge(self, batch: list[Entry]) -> list[Entry]:
         """Those to be fired; the others are buried, or wait for a target that does not answer."""
-        floor, all_well, kinds = when.floor(now, self._since_delta), self._ward.empty, self._kinds
+        floor, all_well, kinds = self._floor, self._ward.empty, self._kinds
         good = []
         for entry in batch if self._forbidden is None else self._allowed(batch, self._forbidden):
             grace = entry.schedule.grace

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from almanac import lineup, outgoing, page, ports, tally
+from almanac import lineup, outgoing, page, ports, tally, when
 from almanac.answers import Answers
 from almanac.chores import Chores
 from almanac.clock import Clock
@@ -104,7 +104,9 @@ class Wheel:
             self._lineup.give_back, self._committed, self._gate.grant,
         )  # fmt: skip
         kinds = {ledger.topic: ledger.format.name for ledger in ledgers}
-        self._judge = Judge(self._chores, self._ward, options.since_delta, options.forbidden, kinds)
+        # Of this start, not of now: what is late at midnight in a wheel that runs was not missed.
+        floor = when.floor(clock.now(), options.since_delta)
+        self._judge = Judge(self._chores, self._ward, floor, options.forbidden, kinds)
         self._pulse = Pulse(self.ledgers, tail, clock)
         self._answers = Answers(self.ledgers, writer, claims)
         self._polled = -1e18
@@ -251,7 +253,7 @@ class Wheel:
         return True
 
     def _gather(self, now: int) -> list[Entry]:
-        return self._lineup.bounded(self._judge.judge(self._lineup.gather(now), now), self._options.bytes)
+        return self._lineup.bounded(self._judge.judge(self._lineup.gather(now)), self._options.bytes)
 
     # Rule 2: target, history copy and tombstone are one transaction.
 

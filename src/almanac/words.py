@@ -109,7 +109,7 @@ def _read_ours(record: Record, form: formats.Format, topic_id: str, named: Named
     if foreign or VERSION not in named:
         return _read_theirs(original, form, theirs)
     version = min(_number(named, VERSION), record.offset)
-    original = original._replace(offset=version, timestamp=_number(named, TIMESTAMP))
+    original = original._replace(offset=version, timestamp=_stamp(named))
     return Word(version, original, form.decode(original, theirs), True)
 
 
@@ -139,6 +139,13 @@ def _number(named: Named, name: str) -> int:
     if not text or not text.isdigit() or len(text) > 18:
         raise formats.Invalid(f"header {name} is not a whole number: {formats.shown(text)}")
     return int(text)
+
+
+def _stamp(named: Named) -> int:
+    text = named.get(TIMESTAMP) or b""
+    if not text.startswith(b"-"):
+        return _number(named, TIMESTAMP)
+    return -_number({TIMESTAMP: text[1:]}, TIMESTAMP)  # Kafka takes records without a time stamp, too: -1
 
 
 # What we write into a schedules topic, next to how it is read.

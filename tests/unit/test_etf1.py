@@ -50,6 +50,24 @@ def test_since_delta_counts_days_from_midnight(since_delta: int, fired: list[byt
     assert len(reasons(rig)) == 3 - len(fired)
 
 
+def test_what_is_a_little_late_at_midnight_was_not_missed() -> None:
+    """The wheel ran all the time: a transaction takes a few at once, and the others go out on the next day."""
+    rig = Rig(since_delta=0, fires=4)
+    rig.clock.time = MIDNIGHT - 1_000
+    names = [b"%02d" % n for n in range(40)]
+    for name in names:
+        rig.kafka.schedule(name, MIDNIGHT - 10, name)
+    wheel = rig.wheel().begin()
+
+    def slow() -> None:
+        rig.clock.time += 20
+
+    wheel.writer.after_commit.append(slow)
+    wheel.run_for(2_000)
+    assert rig.kafka.read("target")[-1].timestamp > MIDNIGHT
+    assert (rig.kafka.fired(), reasons(rig)) == (names, {})
+
+
 def test_an_empty_payload_is_a_schedule_that_gets_its_tombstone() -> None:
     rig = Rig()
     rig.kafka.schedule(b"a", START + 100, b"")

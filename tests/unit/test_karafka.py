@@ -11,14 +11,15 @@ from almanac.record import Headers, Record, first
 
 
 def schedule(
-    rig: Rig, key: bytes, due_s: int, version: bytes = b"1.0.0", source: int = 0, null: bool = False, **more: bytes
-) -> None:
+    rig: Rig, key: bytes, due_s: int, version: bytes = b"1.0.0", source: int = 0, null: bool = False,
+    timestamp: int | None = None, **more: bytes
+) -> None:  # fmt: skip
     headers: Headers = [
         ("schedule_schema_version", version), ("schedule_source_type", b"schedule"),
         ("schedule_target_epoch", b"%d" % (START // 1000 + due_s)), ("schedule_target_topic", b"target"),
         *((f"schedule_target_{name}", value) for name, value in more.items()),
     ]  # fmt: skip
-    rig.kafka.write(TOPIC, key, None if null else key, headers, source)
+    rig.kafka.write(TOPIC, key, None if null else key, headers, source, timestamp)
 
 
 def test_a_record_of_the_future_halts_its_partition_and_no_other() -> None:
@@ -39,7 +40,7 @@ def test_a_record_of_the_future_halts_its_partition_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("kind", ["cancel", "tombstone", "schedule", "pause"])
-@pytest.mark.parametrize("version", ["2", "1.1", "1.0.0-beta", "1.0.0.1", "99999999999.0.0"])
+@pytest.mark.parametrize("version", ["2", "1.1", "1.0.0-beta", "1.1.0.beta1", "2.0.0+b1", "1.0.0.1", "99999999999.0.0"])
 def test_a_null_record_of_the_future_halts_too_whatever_its_version_looks_like(kind: str, version: str) -> None:
     rig = Rig(form="auto")
     schedule(rig, b"a", 5)
@@ -53,7 +54,7 @@ def test_a_null_record_of_the_future_halts_too_whatever_its_version_looks_like(k
     ("version", "fires"),
     [
         *[(good, True) for good in ("1", "1.0", "0.9.9", "1.0.0.0", "0.9-beta")],
-        *[(none, False) for none in ("x", "", "1.0.0 ", "1,0", "1x", "1.0.", "2" * 50)],
+        *[(none, False) for none in ("x", "", "1.0.0 ", "1,0", "1x", "1.0.", "2.0..rc1", "2" * 50)],
     ],
 )
 def test_versions_that_are_known_and_what_is_none(version: str, fires: bool) -> None:
@@ -209,3 +210,14 @@ def test_an_update_behind_the_tombstone_of_the_peer_outlives_the_cleaner(live: b
     rig.kafka.log(TOPIC).forget_tombstones()
     rig.wheel().begin().run_for(60_000)
     assert rig.kafka.fired() == [b"a"]
+
+
+def test_a_record_without_a_time_stamp_is_repeated_once() -> None:
+    """Kafka takes records whose time stamp is -1: a repeat of one must be read as what it is."""
+    rig = Rig(form="karafka")
+    wheel = rig.wheel().begin()
+    schedule(rig, b"a", 5, null=True, timestamp=-1)
+    wheel.run_for(10_000)
+    assert [each.value for each in rig.kafka.read("target")] == [None]
+    assert rig.kafka.read("dead-letters") == []
+    assert len(rig.kafka.read(TOPIC)) == 3, "the schedule, its repeat, the tombstone"

@@ -1,9 +1,14 @@
 """What the wheel does for the two sky formats, which differ in how they are written only."""
 
+import io
+import json
+
+import fastavro
 import peers
 import pytest
 from memory import START, TOPIC, Rig
 
+from almanac.formats import sky_avro
 from almanac.record import first
 
 FORMS = {"sky-avro": peers.sky_avro, "sky-json": peers.sky_json}
@@ -52,18 +57,34 @@ def test_who_asks_for_the_past_has_missed_nothing(form: str, time: int) -> None:
     assert rig.kafka.fired() == [b"at once"]
 
 
+@pytest.mark.parametrize("branch", [b"\x01\x06bad", b"\x03", b"\x81\x00\x06bad", b"\x04\x06bad"])
+def test_a_branch_that_the_avro_union_does_not_have_is_garbage(branch: bytes) -> None:
+    rig = Rig(form="sky-avro")
+    schedule(rig, b"a", 1_000, b"good")
+    head = io.BytesIO()
+    schema = json.loads(sky_avro.SCHEMA)
+    schema["fields"] = schema["fields"][:3]
+    fastavro.schemaless_writer(head, schema, {"time": START + 10, "topic": "target", "key": b"k"})
+    rig.kafka.write(TOPIC, b"a", head.getvalue() + branch)
+    rig.wheel().begin().run_for(2_000)
+    assert rig.kafka.fired() == [b"good"]
+    assert len(rig.kafka.read("dead-letters")) == 1
+
+
 def test_what_the_peers_json_reader_takes_is_taken() -> None:
     rig = Rig(form="sky-json")
     for key, text in (
         (b"padding", '{"time": %d, "topic": "target", "key": "aw", "value": "dg", "headers": {"h": "/w"}}'),
         (b"decimal", '{"time": %d.0, "topic": "target", "key": "aw==", "value": "dg=="}'),
+        (b"text", '{"time": "%d", "topic": "target", "key": "aw==", "value": "dg=="}'),
         (b"half", '{"time": %d.5, "topic": "target", "key": "aw==", "value": "dg=="}'),
+        (b"words", '{"time": "%d ms", "topic": "target", "key": "aw==", "value": "dg=="}'),
         (b"odd", '{"time": %d, "topic": "target", "key": "a", "value": "dg=="}'),
     ):
         rig.kafka.write(TOPIC, key, (text % (START + 100)).encode())
     rig.wheel().begin().run_for(1_000)
-    assert [(each.key, each.value) for each in rig.kafka.read("target")] == [(b"k", b"v")] * 2
-    assert [each.key for each in rig.kafka.read("dead-letters")] == [b"half", b"odd"]
+    assert [(each.key, each.value) for each in rig.kafka.read("target")] == [(b"k", b"v")] * 3
+    assert [each.key for each in rig.kafka.read("dead-letters")] == [b"half", b"words", b"odd"]
 
 
 @both

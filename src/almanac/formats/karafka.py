@@ -86,8 +86,8 @@ def _check_version(version: bytes | None) -> None:
 
 @lru_cache(maxsize=64)
 def _numbers(version: bytes) -> tuple[int, ...]:
-    """Those of a version, to be compared; none if it is none. `2`, `1.1` and `1.0.0-next` are newer than 1.0.0."""
-    match = re.fullmatch(rb"(\d+(?:\.\d+)*)(-[0-9A-Za-z.-]+)?", version)
+    """Those of a version, to be compared; none if it is none. `2`, `1.1`, `2.0.0.rc1`, `1.0.0-next` are newer than 1.0.0."""
+    match = re.fullmatch(rb"(\d+(?:\.\d+)*)((?:[-+]|\.(?=[A-Za-z]))[0-9A-Za-z.+-]+)?", version)
     if match is None:
         return ()
     numbers = [int(part) for part in match[1].split(b".")]

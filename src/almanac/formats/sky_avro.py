@@ -2,6 +2,7 @@
 
 import io
 import json
+from contextlib import suppress
 from typing import Any
 
 import fastavro
@@ -12,13 +13,14 @@ from almanac.record import Headers, Named, Record
 SCHEMA = formats.schema("sky-avro")
 
 
-def _parsed(*without: str) -> Any:
+def _parsed(*names: str) -> Any:
     schema = json.loads(SCHEMA)
-    schema["fields"] = [field for field in schema["fields"] if field["name"] not in without]
+    schema["fields"] = [field for field in schema["fields"] if field["name"] in names]
     return fastavro.parse_schema(schema)
 
 
-_SHAPES = (_parsed(), _parsed("headers"))  # the newer one first: its beginning is the older one
+_HEAD = _parsed("time", "topic", "key")
+_TAILS = (_parsed("value", "headers"), _parsed("value"))  # the newer one first: its beginning is the older one
 
 
 class SkyAvro:
@@ -59,12 +61,17 @@ class SkyAvro:
 
 
 def _read(value: bytes) -> dict[str, Any]:
-    for shape in _SHAPES:
-        file = io.BytesIO(value)
-        try:
-            said: Any = fastavro.schemaless_reader(file, shape, None)
-        except Exception:  # wherever the bytes lead fastavro: EOFError, IndexError, UnicodeDecodeError, OverflowError
-            continue
-        if file.tell() == len(value):
-            return dict(said)
+    file = io.BytesIO(value)
+    # Whatever goes wrong: the bytes lead fastavro to EOFError, IndexError, UnicodeDecodeError, OverflowError ...
+    with suppress(Exception):
+        head: Any = fastavro.schemaless_reader(file, _HEAD, None)
+        here = file.tell()
+        if value[here] & 1:  # the branch of `value` has a negative number: fastavro would count from the end
+            raise IndexError
+        for shape in _TAILS:
+            file.seek(here)
+            with suppress(Exception):
+                tail: Any = fastavro.schemaless_reader(file, shape, None)
+                if file.tell() == len(value):
+                    return {**head, **tail}
     raise formats.Invalid(f"the value is not a schedule in Avro: {len(value)} bytes, {formats.shown(value)}")

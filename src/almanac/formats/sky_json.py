@@ -2,12 +2,15 @@
 
 import binascii
 import json
+import re
 from typing import Any
 
 import orjson
 
 from almanac import formats
 from almanac.record import Headers, Named, Record
+
+_DIGITS = re.compile(r"-?\d{1,18}", re.ASCII)  # who writes 64 bits to JSON often writes a text
 
 
 class SkyJson:
@@ -26,7 +29,7 @@ class SkyJson:
             raise formats.no_id()
         said = _read(record.value or b"")
         time, topic = said.get("time"), said.get("topic")
-        if type(time) is float and time.is_integer():
+        if (type(time) is float and time.is_integer()) or (type(time) is str and _DIGITS.fullmatch(time)):
             time = int(time)
         if type(time) is not int:
             raise formats.Invalid(f"field time is not a whole number: {json.dumps(time)[:80]}")
