@@ -115,8 +115,9 @@ class MemoryInbox:
             log = kafka.log(*source)
             found += [r for r in log.committed() if position <= r.offset < log.stable][: self._most]
             if found:
-                self._positions[source] = found[-1][2] + 1
-                return found
+                self._positions[source] = reached = found[-1][2] + 1
+                # As Kafka does: the end may come along with the last records.
+                return [*found, *([ports.End(*source, log.stable)] if reached >= log.stable else [])]
         kafka.clock.time += seconds * 1000
         return [ports.End(*source, kafka.log(*source).stable) for source in self._positions]
 

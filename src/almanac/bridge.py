@@ -13,6 +13,8 @@ A request that cannot be read goes to the dead letters in the same transaction. 
     an offset was committed for this topic (by its id)   there
     none, but one is remembered (Kafka forgets offsets   there
       of a week ago)
+    one that lies behind the end of the log (Kafka has   at the end; told as an error
+      lost what it acknowledged)
     the topic is known, but not this partition, or it    at its beginning: nobody has read it
       was made anew
     the topic was never read                             at its end, or at its beginning if told so; committed at once,
@@ -34,6 +36,7 @@ from almanac.record import Headers, Record
 log = logging.getLogger("almanac.bridge")
 
 LOOK = 10_000  # ms between looks at the request topics: more partitions, or made anew
+REMEMBER = 1_000  # ms: what Kafka forgets of longer ago is passed on once more
 WAIT = 0.1  # seconds for requests to come
 
 
@@ -70,7 +73,7 @@ class Bridge:
         self._queue: deque[Record] = deque()
         self._most = options.requests  # fewer while one is looked for that does not fit
         self._shrunk = 0  # how often the head of the queue did not fit
-        self._looked = 0.0
+        self._looked = self._remembered = 0.0
 
     # Where to begin
 
@@ -86,7 +89,8 @@ class Bridge:
         }
         self._first = {**{topic: mark.topic_id for (topic, _), mark in self._marks.items()}, **memory["first"]}
         self._prefixes = {
-            source: prefix(source, mark.topic_id, self._first[source[0]]) for source, mark in self._marks.items()
+            source: timers.prefix(*source, mark.topic_id if mark.topic_id != self._first[source[0]] else None)
+            for source, mark in self._marks.items()
         }
         self._others = {source: mark for source, mark in remembered.items() if source not in self._marks}
         self._queue.clear()
@@ -103,8 +107,13 @@ class Bridge:
         for mark in (partition.mark, remembered.get(source)):
             if mark is not None and mark.topic_id in ("", partition.topic_id):
                 self._notice_loss(source, partition.low - mark.offset)
-                return max(mark.offset, partition.low)
-        known = any(topic == source[0] for topic, _ in remembered)
+                if mark.offset > partition.stable:  # an unclean election, or a disk that forgot
+                    text = "%s/%d ends at %d, but was bridged up to %d: Kafka has lost what it acknowledged"
+                    log.error(text, *source, partition.stable, mark.offset)
+                return min(max(mark.offset, partition.low), partition.stable)
+        # The memory is written after the first commit: either tells that the topic was bridged before.
+        marked = (each for each, found in self._partitions.items() if found.mark is not None)
+        known = any(topic == source[0] for topic, _ in (*remembered, *marked))
         return partition.low if known or self._options.earliest else partition.stable
 
     def _notice_loss(self, source: ports.Source, count: int) -> None:
@@ -114,6 +123,7 @@ class Bridge:
                       "scheduler may be down", *source, count)  # fmt: skip
 
     def _remember(self) -> None:
+        self._remembered = self._clock.monotonic()
         marks = [[*source, *mark] for source, mark in {**self._others, **self._marks}.items()]
         memory = {"first": self._first, "marks": marks}
         if memory != self._post.memory():
@@ -141,6 +151,8 @@ class Bridge:
         """See duty.Work."""
         if self._clock.monotonic() - self._looked >= LOOK:
             self._look_again()
+        elif self._clock.monotonic() - self._remembered >= REMEMBER:
+            self._remember()
         if len(self._queue) < self._most:
             found = self._inbox.poll(0 if self._queue else WAIT)
             self._queue.extend(each for each in found if isinstance(each, Record))
@@ -156,7 +168,7 @@ class Bridge:
         batch: list[Record] = []
         size = 0
         for record in self._queue:
-            size += len(record.value or b"") + 400
+            size += len(record.key or b"") + len(record.value or b"") + 400
             if record.headers:  # an unreadable request takes them along into the dead letters
                 size += sum(len(name) + len(value or b"") for name, value in record.headers)
             if len(batch) >= self._most or (batch and size > self._options.bytes):
@@ -166,7 +178,7 @@ class Bridge:
 
     def _pass_on(self, batch: Sequence[Record]) -> None:
         reasons: Counter[str] = Counter()
-        now = self._clock.now()
+        now = int(self._clock.wall())  # only bounds time stamps
         records = [out for record in batch if (out := self._written(record, now, reasons)) is not None]
         ends = {(record.topic, record.partition): record.offset + 1 for record in batch}
         marks = {source: ports.Mark(end, self._partitions[source].topic_id) for source, end in ends.items()}
@@ -231,16 +243,6 @@ class Bridge:
             ),
             "positions": [[topic, number, mark.offset] for (topic, number), mark in self._marks.items()],
         }
-
-
-def prefix(source: ports.Source, topic_id: str, first_id: str) -> bytes:
-    """What the ids of a partition's requests begin with: all but the offset.
-
-    The offsets of a topic that was made anew begin again: the topic's id becomes part of the ids then.
-    """
-    topic, number = source
-    anew = "" if topic_id == first_id else f"{topic_id}/"
-    return f"{topic}/{anew}{number}/".encode()
 
 
 def schedule(record: Record, topic: str, ids: bytes, now: int) -> Outgoing:

@@ -34,21 +34,20 @@ class KafkaDial:
         sources = [(self._topic, number) for number in range(count)]
         low = tail.beginnings(self._admin, sources)
         high = tail.ends(self._admin, sources, IsolationLevel.READ_UNCOMMITTED)
-        back = BACK
-        while True:
-            begin = {source: max(low[source], end - back) for source, end in high.items()}
-            found = self._latest(begin, high)
-            if found is not None:
-                return found
-            if begin == low:
-                if any(high.values()):
-                    log.warning("%s holds no second any more: it goes on with the present one", self._topic)
-                return None
+        found: dict[ports.Source, int] = {}
+        unknown, back = set(sources), BACK
+        while unknown:  # in each partition, whatever others hold: what was aborted there may hide its last second
+            begin = {source: max(low[source], high[source] - back) for source in unknown}
+            found |= self._latest(begin, high)
+            unknown = {source for source in unknown - set(found) if begin[source] > low[source]}
             back *= 10
+        if not found and any(high.values()):
+            log.warning("%s holds no second any more: it goes on with the present one", self._topic)
+        return max(found.values(), default=None)
 
-    def _latest(self, begin: dict[ports.Source, int], high: dict[ports.Source, int]) -> int | None:
-        """Of the committed records between these offsets."""
-        seconds: list[int] = []
+    def _latest(self, begin: dict[ports.Source, int], high: dict[ports.Source, int]) -> dict[ports.Source, int]:
+        """Of the committed records between these offsets, in each partition that has any."""
+        seconds: dict[ports.Source, int] = {}
         unread = {source for source, offset in begin.items() if offset < high[source]}
         consumer = Consumer(kafka.consumer(self._settings, group_id=self._settings.transactional_id("oscillator")))
         try:
@@ -64,9 +63,9 @@ class KafkaDial:
                 if isinstance(said, ports.End) and said.offset >= high[said.topic, said.partition]:
                     unread.discard((said.topic, said.partition))
                 elif isinstance(said, Record) and (key := said.key or b"").isdigit() and len(key) <= DIGITS:
-                    seconds.append(int(key))
+                    seconds[said[:2]] = max(int(key), seconds.get(said[:2], 0))
         except ports.LogLost as error:
             raise ports.Unavailable(str(error)) from error
         finally:
             consumer.close()
-        return max(seconds, default=None)
+        return seconds

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from almanac import errors, kafka, lines, native, scan, survey, topics
 from almanac.migrate import Meter
 from almanac.settings import Settings
 
 
-def export(settings: Settings, names: Sequence[str], meter: Meter) -> Iterator[str]:
+@dataclass
+class Report:
+    """What an export has found so far."""
+
+    schedules: int = 0
+    unreadable: list[survey.LeftOut] = field(default_factory=list)
+
+
+def export(settings: Settings, names: Sequence[str], meter: Meter, report: Report) -> Iterator[str]:
     """The lines of these schedules topics, in the order of their logs. Raises UsageError if one does not exist."""
     admin = kafka.admin_client(settings)
     forms = dict(settings.sources)
@@ -20,8 +29,10 @@ def export(settings: Settings, names: Sequence[str], meter: Meter) -> Iterator[s
         surveyor = survey.Surveyor(settings, forms[topic], topic_id)
         stops = scan.ends(admin, scan.partitions(admin, [topic]))
         seen = surveyor.look({}, stops, lambda _: None, meter(f"looking at {topic}", sum(stops.values())))
+        report.unreadable += seen.unreadable
         wanted = {source: {winner.offset for winner in part.winners.values()} for source, part in seen.parts.items()}
         tick = meter(f"exporting {topic}", sum(map(len, wanted.values())))
         for offset, word in surveyor.words(wanted, stops, lambda _: None):
+            report.schedules += 1
             yield lines.write(native.wish(word), f"{topic}/{word.record.partition}/{offset}")
             tick(1)

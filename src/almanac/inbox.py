@@ -1,8 +1,9 @@
 """The request topics on Kafka, and how far the bridge's consumer group has read them."""
 
 import logging
+from collections.abc import Sequence
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, Message, TopicPartition
 
 from almanac import errors, kafka, ports, tail, topics
 from almanac.record import Record
@@ -76,12 +77,25 @@ class KafkaInbox:
         head = self.consumer.poll(seconds)
         if head is None:
             return []
+        messages = [head, *self.consumer.consume(FULL, 0)]
         try:
-            read = [tail.said(message) for message in (head, *self.consumer.consume(FULL, 0))]
+            read = [tail.said(message) for message in messages]
         except ports.LogLost as error:
             raise ports.Unavailable(str(error)) from error
+        if None in read:
+            tell(messages)
         return [found for found in read if found is not None]
 
     def close(self) -> None:
         """Ends reading."""
         self.consumer.close()
+
+
+def tell(messages: Sequence[Message]) -> None:
+    """Raises Unavailable for errors that do not pass by themselves, such as a right to read that is missing."""
+    for message in messages:
+        error = message.error()
+        if error is not None and not kafka.is_end(message):
+            explained = kafka.explained(KafkaException(error), f"reading {message.topic() or 'requests'}")
+            if not isinstance(explained, errors.Unreachable):
+                raise ports.Unavailable(str(explained))

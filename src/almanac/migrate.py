@@ -1,20 +1,19 @@
 """Copies what waits in a peer's topic into a native one, exactly once.
 
-Each partition of the peer's topic is gone through in passes, a pass from where the last one ended to where the log ends
-now. A pass looks for the winner of each id, then copies the winners in the order of the log, in transactions that move
-the partition's marker (see `mover`):
+The peer's topic is gone through in passes, a pass from where the last one ended to where the log ends now, partition by
+partition. A pass looks for the winner of each id, then copies the winners in the order of the log, in transactions that
+move the topic's marker (see `mover`):
 
-    {"since": 0, "stop": 1200, "offset": 800}     of the pass from 0 to 1200 everything below 800 is copied
+    {"topic": "peer", "format": "timers", "at": 1893456000000,    when the first run began: timers due before have fired
+     "passes": [[0, 1200, 800], ...]}    partition 0: of the pass from 0 to 1200 everything below 800 is copied
 
-Killed in the middle, the next run goes on with the same pass: the same `stop`, so the same winners. A later run makes a
-pass over what was written since: updates replace their copies, cancels and the peer's own tombstones cancel them.
-If the native topic heard last of an id from that partition, what a later pass finds there is newer: it lies behind in
-its log. If anybody else has said something of the id there, the newer word counts, by the records' timestamps.
-A word about what waits goes to the partition where it waits; only what does not wait is left to the partitioner.
-
-When the first run began, by which timers are told that were due before, stands in a marker of the topic:
-
-    {"at": 1893456000000}
+Killed in the middle, the next run goes on with the same pass through all partitions: it ends where that ended, so the
+winners are the same. A later run makes a pass over what was written since: updates replace their copies, cancels and
+the peer's own tombstones cancel them. If the native topic heard last of an id from that partition, what a later pass
+finds there is newer: it lies behind in its log. If anybody else has said something of the id there, the newer word
+counts, by the records' timestamps. A cancel never ends what another partition of the peer's topic brought: ids are the
+partition's. A word about what waits goes to the partition where it waits; only what does not wait is left to the
+partitioner.
 
 The peer's topic is read, never written.
 """
@@ -31,6 +30,8 @@ from almanac.mover import Batch, Marker, Mover, Spoken
 from almanac.ports import Source
 from almanac.settings import Settings
 
+_MIGRATE = "migrate "  # begins the names of markers
+
 Meter = Callable[[str, int], survey.Tick]
 """Shows progress: given what begins and how many steps it has, returns what to call at each."""
 
@@ -41,20 +42,30 @@ class Report:
 
     waiting: int = 0  # schedules that wait in what was looked at
     copied: int = 0
+    gone: int = 0  # not copied any more: the cleaner took them for something newer, which the next run finds
     cancelled: int = 0  # copies of an earlier run that are over in the peer's topic since
     before: int = 0  # dealt with by a run that did not end
     newer: int = 0  # left out: the native topic has a newer word
     passed: int = 0  # left out: timers that were due when the migration began; nothing says whether they fired
     overdue: int = 0  # of the copied: they fire at once
+    hidden: int = 0  # records behind an open transaction in the peer's topic: the next run finds them
+    alien: bool = False  # nothing of the topic could ever be read in this format
     refused: list[survey.LeftOut] = field(default_factory=list)
     unreadable: list[survey.LeftOut] = field(default_factory=list)
+
+
+class _Pass(NamedTuple):
+    """Through one partition: where it begins, where it ends, and up to where all is done."""
+
+    since: int = 0
+    stop: int = 0
+    offset: int = 0
 
 
 class _Step(NamedTuple):
     """What a pass has to do in one partition."""
 
     source: Source
-    marker: Marker
     copies: dict[int, int]  # offsets, and to which partition of the native topic: -1 is left to the partitioner
     cancels: list[native.Native]
 
@@ -76,22 +87,20 @@ class Migration:
         if source not in found:
             raise errors.UsageError(f"--from-topic {source!r} does not exist")
         self._mover = Mover(settings, topic)
-        self._timers = form == formats.BRIDGED
-        self._surveyor = survey.Surveyor(settings, form, found[source])
+        self._topic, self._topic_id, self._form = source, found[source], form
         self._floor = when.floor(now, settings.since_delta)
-        self._name = f"migrate {found[source]}"
         self._sources = scan.partitions(self._admin, [source])
-        self._at = now  # when the first run began, once the markers are read
 
     def look(self, meter: Meter) -> Report:
         """What the next pass would do; writes nothing."""
         report = Report()
-        self._plan(self._passes(scan.ends(self._admin, self._sources)), report, meter)
+        self._recall()
+        self._plan(self._passes(self._ends(report)), report, meter)
         return report
 
     def begin(self) -> None:
         """Where there is nothing to copy: remembers that this was the first run, if it was."""
-        if not self._timers:
+        if self._form != formats.BRIDGED:
             return
         try:
             self._fence()
@@ -103,74 +112,99 @@ class Migration:
         report = Report()
         try:
             self._fence()
-            ends = scan.ends(self._admin, self._sources)
+            ends = self._ends(report)
             while steps := self._plan(self._passes(ends), report, meter):
-                self._copy(steps, meter)
+                report.gone += self._copy(steps, meter)
                 self._mover.fence()
+                self._recall()
         finally:
             self._mover.close()
+        report.copied -= report.gone
         return report
 
     def _fence(self) -> None:
         self._mover.fence()
-        if self._timers and self._name not in self._mover.markers():
-            self._mover.write([], self._name, {"at": self._now})
+        self._recall()
+        if self._form == formats.BRIDGED and not self._known:
+            self._mover.write([], self._name, self._marker)
             self._mover.fence()  # so that it can be read
+            self._recall()
 
-    def _passes(self, ends: dict[Source, int]) -> dict[Source, Marker]:
-        """The pass that each partition is in or has before it."""
+    def _recall(self) -> None:
+        """What earlier runs have noted. Raises UsageError if they read another format."""
         markers = self._mover.markers()
-        self._at = markers.get(self._name, {"at": self._now})["at"]
-        passes: dict[Source, Marker] = {}
-        for source, end in ends.items():
-            last = markers.get(self._marker_name(source))
-            if last is not None and last["offset"] < last["stop"]:
-                passes[source] = last
-            elif (last["stop"] if last else 0) < end:
-                since = last["stop"] if last else 0
-                passes[source] = {"since": since, "stop": end, "offset": since}
-        return passes
+        mine = markers.get(self._name)
+        self._known = mine is not None
+        self._marker: Marker = mine or {"topic": self._topic, "format": self._form, "at": self._now, "passes": []}
+        if self._marker["format"] != self._form:
+            raise errors.UsageError(
+                f"--format {self._form!r}: earlier runs have read {self._topic} as {self._marker['format']}, and what "
+                "this one cannot read would be passed over for good. Use the same format"
+            )
+        others = [each for name, each in markers.items() if name.startswith(_MIGRATE) and name != self._name]
+        anew = any(each["topic"] == self._topic for each in others)
+        self._surveyor = survey.Surveyor(self._settings, self._form, self._topic_id, anew)
 
-    def _marker_name(self, source: Source) -> str:
+    def _ends(self, report: Report) -> dict[Source, int]:
+        highs = scan.highs(self._admin, self._sources)
+        ends = scan.ends(self._admin, self._sources)
+        report.hidden = sum(max(0, high - ends[source]) for source, high in highs.items())
+        return ends
+
+    def _passes(self, ends: dict[Source, int]) -> dict[Source, _Pass]:
+        """The passes that an earlier run did not end, those that it ended among them; else the next ones."""
+        last = [_Pass(*each) for each in self._marker["passes"]]
+        last += [_Pass()] * (len(self._sources) - len(last))  # partitions that were added
+        if all(each.offset == each.stop for each in last):
+            last = [_Pass(each.stop, max(each.stop, ends[self._topic, n]), each.stop) for n, each in enumerate(last)]
+        self._marker = {**self._marker, "passes": last}
+        return {(self._topic, n): each for n, each in enumerate(last) if each.since < each.stop}
+
+    @property
+    def _name(self) -> str:
+        return f"{_MIGRATE}{self._topic_id}"
+
+    def _source_name(self, source: Source) -> str:
         return f"{self._name}/{source[1]}"
 
     # What is to be done
 
     def _judge(self, word: words.Word) -> str | None:
-        if word.schedule.due < self._floor:
+        if max(word.schedule.due, word.record.timestamp) < self._floor:  # one that asks for the past was not missed
             return f"missed too long ago: due before {when.render(self._floor, UTC)} (SINCE_DELTA)"
         try:
             return None if self._mover.fits(native.copy(word)) else f"too large for {self._mover.topic}"
         except native.Unfit as error:
             return str(error)
 
-    def _plan(self, passes: dict[Source, Marker], report: Report, meter: Meter) -> list[_Step]:
-        if not passes:
+    def _plan(self, passes: dict[Source, _Pass], report: Report, meter: Meter) -> list[_Step]:
+        if all(each.offset == each.stop for each in passes.values()):
             return []
-        starts = {source: marker["since"] for source, marker in passes.items()}
-        stops = {source: marker["stop"] for source, marker in passes.items()}
+        starts = {source: each.since for source, each in passes.items()}
+        stops = {source: each.stop for source, each in passes.items()}
         length = sum(stops.values()) - sum(starts.values())
         seen = self._surveyor.look(starts, stops, self._judge, meter("looking", length))
         report.unreadable += seen.unreadable
+        report.alien = bool(seen.unreadable) and not seen.words and not self._known
         ids = {name for part in seen.parts.values() for name in (*part.winners, *part.over)}
         spoken = self._mover.spoken(ids) if ids else {}
         latest = _latest(seen)
         return [self._step(source, passes[source], part, spoken, latest, report) for source, part in seen.parts.items()]
 
     def _step(
-        self, source: Source, marker: Marker, part: survey.Part, spoken: dict[bytes, list[Spoken]],
+        self, source: Source, through: _Pass, part: survey.Part, spoken: dict[bytes, list[Spoken]],
         latest: dict[bytes, Source], report: Report,
     ) -> _Step:  # fmt: skip
         copies: dict[int, int] = {}
-        mine = self._marker_name(source)
+        mine = self._source_name(source)
         over = dict(part.over)
         for name, winner in part.winners.items():
             place, heard = f"{source[0]}/{source[1]}/{winner.offset}", spoken.get(name, [])
-            if self._timers and winner.due <= self._at:
+            if self._form == formats.BRIDGED and winner.due <= self._marker["at"]:
                 report.passed += 1  # the same whenever a run is repeated: the peer was stopped then
                 continue
             report.waiting += 1
-            if winner.offset < marker["offset"]:
+            if winner.offset < through.offset:
                 report.before += 1
             elif winner.unfit is not None:
                 report.refused.append(survey.LeftOut(place, name, winner.unfit))
@@ -185,34 +219,49 @@ class Migration:
                 report.overdue += winner.due < self._now
         report.copied += len(copies)
         # The first pass has no copies to cancel; what waits in another partition replaces its copy.
-        ended = over if marker["since"] else {}
+        ended = over if through.since else {}
         cancels = [
             native.Native(name, None, [], said, heard.partition)
             for name, said in ended.items() if latest.get(name, source) == source
-            for heard in spoken.get(name, []) if heard.waits and (heard.by == mine or heard.timestamp <= said)
+            for heard in spoken.get(name, []) if heard.waits and self._ends_it(heard, said, mine)
         ]  # fmt: skip
         report.cancelled += len(cancels)
-        return _Step(source, marker, copies, cancels)
+        return _Step(source, copies, cancels)
+
+    def _ends_it(self, heard: Spoken, said: int, mine: str) -> bool:
+        """Is what waits over, since one partition of the peer's topic said so at that time?"""
+        if heard.by is not None and heard.by.startswith(f"{self._name}/"):
+            return heard.by == mine  # another partition's id is another one
+        return heard.timestamp <= said
 
     # Doing it
 
-    def _copy(self, steps: list[_Step], meter: Meter) -> None:
+    def _copy(self, steps: list[_Step], meter: Meter) -> int:
+        """Writes what is to be done; says how many copies could not be made, since the cleaner was there first."""
         tick = meter("copying", sum(len(step.copies) + len(step.cancels) for step in steps))
-        for step in steps:
-            name, marker = self._marker_name(step.source), step.marker
-            for first in range(0, len(step.cancels), mover.BATCH):
-                some = step.cancels[first : first + mover.BATCH]
-                self._mover.write(some, name, marker)
-                tick(len(some))
-            batch = Batch()
-            wanted, stops = {step.source: set(step.copies)}, {step.source: marker["stop"]}
-            for offset, word in self._surveyor.words(wanted, stops, lambda _: None):
-                if batch.add(native.copy(word)._replace(partition=step.copies[offset])):
-                    self._mover.write(batch.records, name, {**marker, "offset": offset + 1})
-                    tick(len(batch.records))
+        passes: list[_Pass] = self._marker["passes"]
+        gone = 0
+
+        def write(source: Source, records: list[native.Native], upto: int | None = None) -> None:
+            if upto is not None:
+                passes[source[1]] = passes[source[1]]._replace(offset=upto)
+            noted = {**self._marker, "passes": [list(each) for each in passes]}
+            self._mover.write(records, self._name, noted, by=self._source_name(source))
+            tick(len(records))
+
+        for source, copies, cancels in steps:
+            for first in range(0, len(cancels), mover.BATCH):
+                write(source, cancels[first : first + mover.BATCH])
+            batch, stop, found = Batch(), passes[source[1]].stop, 0
+            for offset, word in self._surveyor.words({source: set(copies)}, {source: stop}, lambda _: None):
+                found += 1
+                if batch.add(native.copy(word)._replace(partition=copies[offset])):
+                    write(source, batch.records, offset + 1)
                     batch.clear()
-            self._mover.write(batch.records, name, {**marker, "offset": marker["stop"]})
-            tick(len(batch.records))
+            if passes[source[1]].offset < stop:
+                write(source, batch.records, stop)
+            gone += len(copies) - found
+        return gone
 
 
 def _latest(seen: survey.Survey) -> dict[bytes, Source]:

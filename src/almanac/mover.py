@@ -5,7 +5,8 @@
     markers   read to their end: how far each source was brought over
     write     a batch, where it lies and the marker behind it, in one transaction: all is there, or nothing
 
-    migrate <topic id>/0    {"since": 0, "stop": 1200, "offset": 800}
+    migrate <topic id>      {"passes": [[0, 1200, 800], ...], ...}          see `migrate`
+    import <sha-256>        {"lines": 400, ...}                             see `imports`
     wrote 2/1017            {"last": 1349, "by": "migrate <topic id>/0"}    offsets 1017 to 1349 of partition 2
 
 Markers live in a compacted topic beside the native one, `<topic>-moves`, and not in a consumer group: a group's offsets
@@ -26,13 +27,16 @@ from confluent_kafka.admin import ResourceType
 
 from almanac import errors, formats, kafka, scan, topics, when, words
 from almanac.native import Native
+from almanac.ports import Source
 from almanac.settings import Settings
 from almanac.writer import LOOK, SLOW
 
 BATCH = 1_000  # records of a transaction
 BATCH_BYTES = 4 << 20
-SHARE = 0.9  # of the largest record: the rest is for what Kafka adds
+FRAME = 1_024  # bytes: what Kafka may add to a record
 ANSWER = 30.0  # seconds
+SETTLE = 15.0  # seconds that somebody's open transaction in the native topic is waited for
+GLANCE = 0.05  # seconds between two looks at it
 
 Marker = dict[str, Any]
 
@@ -95,7 +99,7 @@ class Mover:
 
     def fits(self, record: Native) -> bool:
         """Does the native topic take a record of that size?"""
-        return record.size() <= SHARE * self._largest
+        return record.size() + FRAME <= self._largest
 
     def markers(self) -> dict[str, Marker]:
         """How far each source was brought into this topic; of one made anew under the same name, nothing."""
@@ -117,8 +121,7 @@ class Mover:
         Who said it, the log of moves tells: `markers` comes first.
         """
         form = formats.named("auto", self._settings.schedule_grace_interval * 1000)
-        sources = scan.partitions(self._admin, [self.topic])
-        stops = scan.ends(self._admin, sources)
+        stops = self._settled()
         found: dict[bytes, dict[int, Spoken]] = {}
         for record in scan.read(self._settings, {}, stops, lambda message: message.key() in ids):
             said, here = words.read(record, form, self.topic_id), record.partition
@@ -141,6 +144,20 @@ class Mover:
             name: sorted(each._replace(by=writers(each.partition, each.version)) for each in heard.values())
             for name, heard in found.items() if heard
         }  # fmt: skip
+
+    def _settled(self) -> dict[Source, int]:
+        """Where the native topic ends. Behind an open transaction of others nothing can be read: it is waited for."""
+        sources = scan.partitions(self._admin, [self.topic])
+        highs, until = scan.highs(self._admin, sources), time.monotonic() + SETTLE
+        while hidden := [source for source, end in scan.ends(self._admin, sources).items() if end < highs[source]]:
+            if time.monotonic() > until:
+                where = ", ".join(f"{topic}/{partition}" for topic, partition in hidden)
+                raise errors.AlmanacError(
+                    f"a transaction of another program is open on {where}, and what was said behind it cannot be read. "
+                    "Nothing was written: run the command again when it has ended (`almanac doctor` shows it)"
+                )
+            time.sleep(GLANCE)
+        return highs
 
     def _writers(self) -> Callable[[int, int], str | None]:
         """Tells of a place in the native topic from which source we brought what is there."""
@@ -173,6 +190,10 @@ class Mover:
         )  # fmt: skip
         if self.log not in topics.descriptions(self._admin, [self.log]):
             topics.apply(self._admin, [topics.Change(spec=marker, kind="create")])
+        elif topics.configs(self._admin, ResourceType.TOPIC, [self.log])[self.log].get("cleanup.policy") != "compact":
+            raise errors.UsageError(
+                f"the topic {self.log} must have cleanup.policy=compact: its markers must not expire"
+            )
         config = kafka.producer(
             self._settings, transactional_id=self.log, transaction_timeout_ms=self._settings.transaction_timeout_ms,
             message_max_bytes=self._largest, error_cb=self._hear,
@@ -189,8 +210,11 @@ class Mover:
         self._heard = error.str()
         kafka.log.warning("kafka: %s", error.str())
 
-    def write(self, records: Sequence[Native], name: str, marker: Marker) -> None:
-        """The records and the marker, in one transaction. An error leaves both out, or (unclear) both in."""
+    def write(self, records: Sequence[Native], name: str, marker: Marker, by: str | None = None) -> None:
+        """The records and the marker, in one transaction. An error leaves both out, or (unclear) both in.
+
+        `by`: from which source they are, if the marker is about several.
+        """
         if self._producer is None:
             raise errors.AlmanacError("the mover is not fenced yet")
         if self._doubt is not None:
@@ -217,7 +241,7 @@ class Mover:
                 )
             if records:
                 self._flush(producer, refused)
-            said = {**_runs(places, name), name: marker}
+            said = {**_runs(places, by or name), name: marker}
             for each, what in said.items():
                 text = json.dumps(what, separators=(",", ":")).encode()
                 producer.produce(self.log, text, f"{self.topic_id} {each}".encode(), 0, on_delivery=told)
@@ -265,7 +289,8 @@ class Mover:
 
     def _replaced(self) -> errors.AlmanacError:
         return errors.AlmanacError(
-            f"another command that brings schedules into {self.topic} has taken over: this one ends"
+            f"another command that brings schedules into {self.topic} has taken over, or this one was too slow for "
+            "Kafka (TRANSACTION_TIMEOUT): it ends here. Run again it goes on where it stood"
         )
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from almanac.record import UNREADABLE, Record
 from almanac.settings import Settings
 
 _MOST = 5_000  # records of one look
+_WAIT = 20  # ms
 
 
 def partitions(admin: AdminClient, names: list[str]) -> list[Source]:
@@ -57,20 +58,25 @@ def read(
 ) -> Iterator[Record]:
     """The committed records between these offsets that `keep` wants, in order within a partition."""
     left = {source for source, stop in stops.items() if stop > max(0, starts.get(source, 0))}
-    config = kafka.consumer(settings, group_id=f"{settings.group_id}-scan", auto_offset_reset="earliest")
+    # An end is told when a request comes back empty, after half a second unless told.
+    config = kafka.consumer(
+        settings, group_id=f"{settings.group_id}-scan", auto_offset_reset="earliest", fetch_wait_max_ms=_WAIT
+    )
     consumer = Consumer(config)
     consumer.assign([TopicPartition(*source, starts.get(source, OFFSET_BEGINNING)) for source in left])
     heard = time.monotonic()
     try:
         while left:
-            found = consumer.consume(_MOST, 0.1)
+            found = consumer.consume(_MOST, _WAIT / 1000)
             for message in found:
                 source = (message.topic() or "", message.partition() or 0)
                 offset = message.offset() or 0
                 if message.error() is None and source in left and offset < stops[source] and keep(message):
                     yield record(message)
-                # A marker of a transaction may be the last thing before the stop: then the end is told instead.
-                if source in left and (kafka.is_end(message) or offset + 1 >= stops[source]):
+                # A marker of a transaction may be the last thing before the stop: then the end is told instead. An end
+                # before the stop is that of a replica which has not heard of all yet.
+                reached = offset if kafka.is_end(message) else offset + 1
+                if source in left and reached >= stops[source]:
                     left.discard(source)
             if found:
                 heard = time.monotonic()  # behind the loop: whoever asked may take their time over a record

@@ -180,7 +180,7 @@ class Settings(BaseModel):
     )
     since_delta: int | None = _field(
         None,
-        "how many days back missed schedules still fire (0: since the start of today; unset: no limit)",
+        "how many days back, from its start, missed schedules still fire (0: since the start of that day; unset: all)",
         "0 or a negative number of days, -1 is yesterday",
         le=0,
         ge=-36_500,

@@ -63,13 +63,15 @@ class Survey:
 
     parts: dict[Source, Part] = field(default_factory=dict)
     unreadable: list[LeftOut] = field(default_factory=list)
+    words: int = 0  # records that are schedules
 
 
 class Surveyor:
     """Reads one topic in one format."""
 
-    def __init__(self, settings: Settings, form: str, topic_id: str) -> None:
-        self._settings, self._topic_id = settings, topic_id
+    def __init__(self, settings: Settings, form: str, topic_id: str, anew: bool = False) -> None:
+        """`anew`: timers were brought over from an earlier topic of that name, under ids that now come once more."""
+        self._settings, self._topic_id, self._anew = settings, topic_id, topic_id if anew else None
         grace = settings.schedule_grace_interval * 1000
         self._form = None if form == formats.BRIDGED else formats.named(form, grace)
 
@@ -79,7 +81,8 @@ class Surveyor:
             return words.read(record, self._form, self._topic_id)
         try:
             schedule = timers.read(record)
-            name = timers.name(record, f"{record.topic}/{record.partition}/{record.offset}".encode())
+            own = b"%s%d" % (timers.prefix(record.topic, record.partition, self._anew), record.offset)
+            name = timers.name(record, own)
         except formats.Invalid as error:
             return words.Garbage(record, str(error))
         return words.Word(record.offset, record._replace(key=name), schedule, False)
@@ -105,6 +108,7 @@ class Surveyor:
                     part.winners.pop(key, None)
                     part.over[key] = record.timestamp
             elif isinstance(said, words.Word):
+                found.words += 1
                 key = said.record.key or b""
                 # Rule 4: a repeat of what an earlier look has seen, or of what is over, says nothing new.
                 if said.ours and said.version <= max(starts.get(source, 0) - 1, kills.get((source, key), -1)):

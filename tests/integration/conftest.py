@@ -1,13 +1,21 @@
 """What the tests with a real Spark share."""
 
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from conftest import MakeTopic
+from moving import Place
 from pyspark.sql import SparkSession
 
 from almanac import jars
 from almanac.book import archive, session, table
+from almanac.broker import Broker
+from almanac.client import Message
 from almanac.settings import Settings
 
 
@@ -26,3 +34,29 @@ def book(spark: SparkSession, tmp_path: Path) -> table.Book:
     made = table.Book(str(tmp_path / "group"), spark)
     made.create()
     return made
+
+
+@pytest.fixture
+def place(broker: Broker, make_topic: MakeTopic, admin: AdminClient) -> Place:
+    name = f"m{uuid.uuid4().hex[:8]}"
+    native = make_topic("native", 3, {"cleanup.policy": "compact"})
+    peer = make_topic("peer", 2, {"cleanup.policy": "compact"})
+    environ = {"BOOTSTRAP_SERVERS": broker.bootstrap_servers, "GROUP_ID": name, "SCHEDULES_TOPICS": native}
+    return Place(environ, native, peer, admin)
+
+
+@pytest.fixture
+def write(broker: Broker) -> Iterator[Callable[..., None]]:
+    """Writes messages, and returns when Kafka has them."""
+    producer = Producer(
+        {**broker.client_settings(), "partitioner": "murmur2_random", "linger.ms": 5, "message.max.bytes": 2_000_000}
+    )
+
+    def written(*messages: Message, **more: Any) -> None:
+        for message in messages:
+            producer.produce(**message.arguments(), **more)
+            producer.poll(0)
+        assert producer.flush(30) == 0
+
+    yield written
+    producer.flush(5)

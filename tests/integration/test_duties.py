@@ -158,6 +158,22 @@ def test_each_second_once(group: Group) -> None:
     assert KafkaDial(group.settings).last() == seconds[-1]
 
 
+def test_the_last_second_is_found_behind_what_was_aborted(group: Group) -> None:
+    """In a peer's topic of two partitions: one has the last second, and a hundred aborted ones behind it."""
+    topic = f"{group.name}-two"
+    group.make_topic(topic, 2)
+    producer = Producer({"bootstrap.servers": group.settings.bootstrap_servers, "transactional.id": topic})
+    producer.init_transactions(20)
+    written = ((range(99, 100), 1, False), (range(100, 101), 0, False), (range(101, 301), 0, True))
+    for seconds, partition, aborted in written:
+        producer.begin_transaction()
+        for second in seconds:
+            producer.produce(topic, b"1", b"%d" % second, partition)
+        producer.flush(20)
+        (producer.abort_transaction if aborted else producer.commit_transaction)(20)
+    assert KafkaDial(group.settings.replaced(oscillator_topic=topic)).last() == 100
+
+
 @pytest.mark.long
 def test_doctor_and_config_know_of_them(group: Group) -> None:
     def checks() -> dict[str, tuple[str, str]]:

@@ -1,150 +1,39 @@
-"""`almanac migrate`, `export` and `import` on a real Kafka: every schedule once, whatever happens on the way."""
+"""`almanac migrate` on a real Kafka: what waits is copied, and what is said later follows."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
-import uuid
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewPartitions
+from confluent_kafka import Producer
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 from conftest import MakeTopic
-from typer.testing import CliRunner
+from moving import (
+    CANCELS,
+    LATER,
+    SCHEDULES,
+    SOON_MS,
+    Crash,
+    Place,
+    at_partition,
+    content,
+    dying,
+    etf1,
+    karafka,
+    plain,
+    sky_json,
+)
 from waiting import until
 
-from almanac import client, errors, formats, imports, migrate, mover, scan, tail, topics, words
+from almanac import client, formats, migrate, mover, scan, topics, words
 from almanac.broker import Broker
-from almanac.cli import app
 from almanac.client import Message
 from almanac.formats import karafka as wire
-from almanac.record import Headers, Record
-from almanac.settings import Settings
-
-LATER = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
-SOON_MS = int(LATER.timestamp() * 1000)
-
-
-@dataclass
-class Place:
-    """A group with a native topic, and a peer's topic beside it."""
-
-    environ: dict[str, str]
-    native: str
-    peer: str
-    admin: AdminClient
-
-    def run(self, *arguments: str, code: int = 0, **more: Any) -> str:
-        result = CliRunner().invoke(app, [*arguments], env=self.environ, **more)
-        assert result.exit_code == code, result.output
-        return result.stdout if code == 0 else result.output
-
-    def migrate(self, form: str, *arguments: str) -> dict[str, Any]:
-        command = ["migrate", "--from-topic", self.peer, "--format", form, "--to-topic", self.native, "--json"]
-        shown: dict[str, Any] = json.loads(self.run(*command, *(arguments or ("--yes",))))
-        return shown
-
-    @property
-    def settings(self) -> Settings:
-        return Settings.load({}, self.environ)
-
-    def read(self, topic: str | None = None) -> list[Record]:
-        """The committed records of a topic, the native one unless told."""
-        sources = scan.partitions(self.admin, [topic or self.native])
-        return list(scan.read(self.settings, {}, scan.ends(self.admin, sources), lambda _: True))
-
-    def waiting(self) -> dict[bytes, formats.Schedule]:
-        """What the native topic has pending, folded by the letter."""
-        kills: dict[tuple[int, bytes], int] = {}
-        found: dict[tuple[int, bytes], words.Word] = {}
-        topic_id = self.topic_id()
-        for record in self.read():
-            said, key = words.read(record, formats.named("auto"), topic_id), (record.partition, record.key or b"")
-            if isinstance(said, words.Kill):
-                kills[key] = max(said.version, kills.get(key, -1))
-            else:
-                assert isinstance(said, words.Word)
-                found[key] = said
-        pending = [(key, word.schedule) for key, word in found.items() if word.version > kills.get(key, -1)]
-        assert len({key for (_, key), _ in pending}) == len(pending), "an id waits twice"
-        return {key: schedule for (_, key), schedule in pending}
-
-    def topic_id(self) -> str:
-        return topics.topic_ids(self.admin, [self.native])[self.native]
-
-    def ends(self, topic: str) -> dict[Any, int]:
-        return tail.ends(self.admin, scan.partitions(self.admin, [topic]), IsolationLevel.READ_UNCOMMITTED)
-
-
-@pytest.fixture
-def place(broker: Broker, make_topic: MakeTopic, admin: AdminClient) -> Place:
-    name = f"m{uuid.uuid4().hex[:8]}"
-    native = make_topic("native", 3, {"cleanup.policy": "compact"})
-    peer = make_topic("peer", 2, {"cleanup.policy": "compact"})
-    environ = {"BOOTSTRAP_SERVERS": broker.bootstrap_servers, "GROUP_ID": name, "SCHEDULES_TOPICS": native}
-    return Place(environ, native, peer, admin)
-
-
-@pytest.fixture
-def write(broker: Broker) -> Iterator[Callable[..., None]]:
-    """Writes messages, and returns when Kafka has them."""
-    producer = Producer({**broker.client_settings(), "partitioner": "murmur2_random", "linger.ms": 5})
-
-    def written(*messages: Message, **more: Any) -> None:
-        for message in messages:
-            producer.produce(**message.arguments(), **more)
-            producer.poll(0)
-        assert producer.flush(30) == 0
-
-    yield written
-    producer.flush(5)
-
-
-def content(number: int = 1) -> Message:
-    return Message("videos", b"key%d" % number, b"video %d" % number, [("mine", b"%d" % number)])
-
-
-def plain(number: int) -> Message:
-    return replace(content(number), headers=[])
-
-
-def at_partition(message: Message, partition: int) -> Message:
-    return replace(message, partition=partition)
-
-
-def sky_avro(name: str, number: int, topic: str) -> Message:
-    return client.sky.schedule(content(number), name, LATER, topic, "avro")
-
-
-def sky_json(name: str, number: int, topic: str) -> Message:
-    return client.sky.schedule(content(number), name, LATER, topic, "json")
-
-
-def karafka(name: str, number: int, topic: str) -> Message:
-    return client.karafka.schedule(content(number), LATER, topic, id=name)
-
-
-def etf1(name: str, number: int, topic: str) -> Message:
-    return client.etf1.schedule(content(number), name, LATER, topic)
-
-
-CANCELS: dict[str, Callable[[str, str], Message]] = {
-    "etf1": client.etf1.cancel,
-    "sky-avro": client.sky.cancel,
-    "sky-json": client.sky.cancel,
-    "karafka": client.karafka.cancel,
-}
-SCHEDULES = {"etf1": etf1, "sky-avro": sky_avro, "sky-json": sky_json, "karafka": karafka}
+from almanac.record import Headers
 
 
 @pytest.mark.parametrize("form", SCHEDULES)
@@ -287,6 +176,82 @@ def test_an_id_that_moved_to_another_partition_keeps_its_copy(place: Place, writ
     write(at_partition(client.etf1.cancel("moved", place.peer), 1))
     place.migrate("etf1")
     assert place.waiting()[b"moved"].value == b"video 2"
+    # The same in runs of their own: the cancel is about the other partition's id.
+    write(at_partition(client.etf1.cancel("moved", place.peer), 1))
+    place.migrate("etf1")
+    assert place.waiting()[b"moved"].value == b"video 2"
+    write(at_partition(client.etf1.cancel("moved", place.peer), 0))
+    assert place.migrate("etf1")["cancelled"] == 1
+    assert place.waiting() == {}
+
+
+@contextmanager
+def open_transaction(broker: Broker, topic: str, partition: int = 0) -> Iterator[Producer]:
+    """Somebody's, in that partition."""
+    other = Producer({**broker.client_settings(), "transactional.id": f"other-{topic}"})
+    other.init_transactions(30)
+    other.begin_transaction()
+    other.produce(topic, b"not said yet", b"somebody", partition)
+    other.flush(30)
+    try:
+        yield other
+    finally:
+        other.abort_transaction(30)
+
+
+def test_what_an_open_transaction_hides_in_the_native_topic_is_waited_for(
+    broker: Broker, place: Place, write: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "lines.jsonl"
+    line = {"id": "a", "due": LATER.isoformat(), "target_topic": "videos", "value": "v", "timestamp_ms": 1_000_000}
+    file.write_text(json.dumps(line))
+    write(sky_json("a", 1, place.peer))
+    monkeypatch.setattr(mover, "SETTLE", 0.2)
+    with open_transaction(broker, place.native):
+        write(at_partition(etf1("a", 50, place.native), 0))  # newer than both
+        for command in (
+            ["migrate", "--from-topic", place.peer, "--format", "sky-json", "--yes"],
+            ["import", str(file)],
+        ):
+            assert f"open on {place.native}/0" in place.run(*command, code=1)
+    assert place.migrate("sky-json")["newer"] == 1
+    assert json.loads(place.run("import", str(file), "--json"))["newer"] == 1
+    assert place.waiting()[b"a"].value == b"video 50"
+
+
+def test_what_an_open_transaction_hides_in_the_peers_topic_is_told(
+    broker: Broker, place: Place, write: Callable[..., None]
+) -> None:
+    write(at_partition(etf1("before", 1, place.peer), 0))
+    with open_transaction(broker, place.peer):
+        write(at_partition(etf1("behind", 2, place.peer), 0))
+        done = place.migrate("etf1")
+        assert (done["copied"], done["hidden"]) == (1, 2)
+        assert "open transaction" in place.run("migrate", "--from-topic", place.peer, "--format", "etf1", "--dry-run")
+    done = place.migrate("etf1")
+    assert (done["copied"], done["hidden"]) == (1, 0)
+    assert set(place.waiting()) == {b"before", b"behind"}
+
+
+def test_another_format_than_the_topics_is_refused(place: Place, write: Callable[..., None]) -> None:
+    write(sky_json("a", 1, place.peer), client.sky.cancel("b", place.peer))
+    for arguments in (["--dry-run"], ["--yes"]):
+        said = place.run("migrate", "--from-topic", place.peer, "--format", "sky-avro", *arguments, code=2)
+        assert "none of the 1 records" in said
+    assert f"{place.native}-moves" not in topics.descriptions(place.admin, [f"{place.native}-moves"])
+    assert place.migrate("sky-json")["copied"] == 1
+    write(sky_json("a", 2, place.peer))
+    said = place.run("migrate", "--from-topic", place.peer, "--format", "sky-avro", "--yes", code=2)
+    assert "earlier runs have read" in said
+    assert place.migrate("sky-json")["copied"] == 1
+    assert place.waiting()[b"a"].value == b"video 2"
+
+
+def test_what_is_as_large_as_the_peers_topic_takes_is_copied(place: Place, write: Callable[..., None]) -> None:
+    value = b"v" * (topics.MESSAGE_BYTES - 2_000)
+    write(client.etf1.schedule(replace(plain(1), value=value), "large", LATER, place.peer))
+    assert place.migrate("etf1")["copied"] == 1
+    assert place.waiting()[b"large"].value == value
 
 
 def test_overdue_ones_are_counted_and_can_be_left_out(place: Place, write: Callable[..., None]) -> None:
@@ -313,6 +278,22 @@ def test_timers_get_ids_of_their_own(place: Place, write: Callable[..., None]) -
     own = {f"{place.peer}/0/{n}".encode() for n in range(3)}
     assert set(waiting) == {*own, b"mine"}
     assert (waiting[b"mine"].due, waiting[b"mine"].key, waiting[b"mine"].value) == (SOON_MS, b"key7", b"video 7")
+
+
+def test_timers_of_a_topic_that_was_made_anew_replace_none(place: Place, write: Callable[..., None]) -> None:
+    write(at_partition(client.timers.schedule(plain(1), LATER, place.peer), 0))
+    place.migrate("timers")
+    place.admin.delete_topics([place.peer])[place.peer].result(30)
+    until(lambda: place.peer not in topics.topic_ids(place.admin, [place.peer]), 30, "the topic is gone")
+    place.admin.create_topics([NewTopic(place.peer, 2)])[place.peer].result(30)
+    until(lambda: place.peer in topics.topic_ids(place.admin, [place.peer]), 30, "the topic is there again")
+    write(at_partition(client.timers.schedule(plain(2), LATER, place.peer), 0))
+    for _ in range(2):
+        place.migrate("timers")
+    anew = topics.topic_ids(place.admin, [place.peer])[place.peer]
+    assert {key: each.value for key, each in place.waiting().items()} == {
+        f"{place.peer}/0/0".encode(): b"video 1", f"{place.peer}/{anew}/0/0".encode(): b"video 2",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("empty", [False, True])
@@ -371,258 +352,3 @@ def test_a_record_of_the_future_stops_it(place: Place, write: Callable[..., None
 def test_migrate_refuses(arguments: list[str], says: str, place: Place) -> None:
     named = [place.peer if each == "PEER" else place.native if each == "NATIVE" else each for each in arguments]
     assert says in place.run("migrate", *named, "--yes", code=2)
-
-
-# Exactly once
-
-
-class Crash(BaseException):
-    """As if the process had been killed."""
-
-
-class Dying(Producer):
-    """A producer whose process is killed at its third commit."""
-
-    commits = 0
-    dies = "before"
-
-    def commit_transaction(self, *arguments: Any) -> None:
-        Dying.commits += 1
-        if Dying.commits == 3 and Dying.dies == "before":
-            self.flush()  # the records are in the log, the transaction is open
-            raise Crash
-        super().commit_transaction(*arguments)
-        if Dying.commits == 3 and Dying.dies == "after":
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the answer was lost"))
-
-
-@contextmanager
-def dying(monkeypatch: pytest.MonkeyPatch, dies: str) -> Iterator[None]:
-    """Writes ten a transaction, and does not survive the third."""
-    monkeypatch.setattr(mover, "BATCH", 10)
-    with monkeypatch.context() as patch:
-        patch.setattr(mover, "Producer", Dying)
-        patch.setattr(Dying, "commits", 0)
-        patch.setattr(Dying, "dies", dies)
-        yield
-        assert Dying.commits == 3
-
-
-def killed(place: Place, monkeypatch: pytest.MonkeyPatch, dies: str, *command: str) -> None:
-    """Runs a command in that way."""
-    with dying(monkeypatch, dies), suppress(Crash):
-        assert CliRunner().invoke(app, command, env=place.environ).exit_code == 7
-
-
-def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All copies have fired and the cleaner has taken them: the markers alone tell what was done."""
-    monkeypatch.setattr(mover.Mover, "spoken", lambda *_: {})
-
-
-@pytest.mark.parametrize("dies", ["before", "after"])
-def test_killed_at_a_commit_and_run_again(
-    dies: str, place: Place, write: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(*(sky_json(f"id{n}", n, place.peer) for n in range(100)))
-    killed(place, monkeypatch, dies, "migrate", "--from-topic", place.peer, "--format", "sky-json", "--yes")
-    forgotten(monkeypatch)
-    # Said after the kill, before the next run: an update of what was copied, and of what was not.
-    write(sky_json("id0", 1000, place.peer), sky_json("id99", 1099, place.peer))
-    place.migrate("sky-json")
-    place.migrate("sky-json")
-    counts = Counter(record.key for record in place.read())
-    twice = {b"id0", b"id99"}
-    assert {key for key, number in counts.items() if number != 1} <= twice, "copied twice"
-    waiting = place.waiting()
-    assert len(waiting) == 100
-    assert (waiting[b"id0"].value, waiting[b"id99"].value) == (b"video 1000", b"video 1099")
-
-
-@pytest.mark.long
-def test_a_process_that_is_killed_and_run_again(place: Place, write: Callable[..., None], tmp_path: Path) -> None:
-    number = 30_000
-    write(*(sky_json(f"id{n}", n, place.peer) for n in range(number)))
-    command = [sys.executable, "-m", "almanac", "migrate", "--from-topic", place.peer, "--format", "sky-json", "--yes"]
-    environ = {**os.environ, **place.environ}
-    process = subprocess.Popen(command, env=environ, cwd=tmp_path, stdout=subprocess.DEVNULL)
-    until(lambda: sum(place.ends(place.native).values()) > 0, 60, "it writes")
-    process.send_signal(signal.SIGKILL)
-    process.wait(10)
-    assert 0 < sum(place.ends(place.native).values()) < number, "it was killed in the middle"
-    place.migrate("sky-json")
-    counts = Counter(record.key for record in place.read())
-    assert (len(counts), set(counts.values())) == (number, {1})
-
-
-def test_an_earlier_run_that_lives_on_is_shut_out(place: Place, write: Callable[..., None]) -> None:
-    write(*(sky_json(f"id{n}", n, place.peer) for n in range(3)))
-    first = mover.Mover(place.settings, place.native)
-    first.fence()
-    place.migrate("sky-json")
-    with pytest.raises(Exception, match="taken over"):
-        first.write([], "migrate x/0", {})
-    assert len(place.read()) == 3
-
-
-class Doubtful(Producer):
-    """A producer that hears of a lost connection during its first commit, and gets its answer all the same."""
-
-    made = 0
-    fails = False
-
-    def __init__(self, config: dict[str, Any]) -> None:
-        super().__init__(config)
-        Doubtful.made += 1
-        self._config = config
-
-    def commit_transaction(self, *arguments: Any) -> None:
-        super().commit_transaction(*arguments)
-        if Doubtful.fails and Doubtful.made == 1:
-            self._config["error_cb"](KafkaError(KafkaError._TRANSPORT, "the connection was lost"))
-
-
-@pytest.mark.parametrize("why", ["slow", "transport"])
-def test_a_producer_in_doubt_is_replaced(
-    why: str, place: Place, write: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(*(at_partition(sky_json(f"id{n}", n, place.peer), 0) for n in range(25)))
-    monkeypatch.setattr(mover, "BATCH", 10)
-    monkeypatch.setattr(mover, "Producer", Doubtful)
-    monkeypatch.setattr(Doubtful, "made", 0)
-    monkeypatch.setattr(Doubtful, "fails", why == "transport")
-    monkeypatch.setattr(mover, "SLOW", -1.0 if why == "slow" else 1e9)
-    assert place.migrate("sky-json")["copied"] == 25
-    # Three transactions, and one producer before and after all of them.
-    assert Doubtful.made == (4 if why == "slow" else 3)
-    assert Counter(record.key for record in place.read()) == Counter(f"id{n}".encode() for n in range(25))
-
-
-def test_who_was_in_doubt_does_not_shut_out_who_came_later(
-    place: Place, write: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(*(sky_json(f"id{n}", n, place.peer) for n in range(3)))
-    first = mover.Mover(place.settings, place.native)
-    first.fence()
-    first.markers()
-    with monkeypatch.context() as patch:
-        patch.setattr(mover, "SLOW", -1.0)
-        first.write([], "migrate x/0", {})
-    place.migrate("sky-json")
-    with pytest.raises(errors.AlmanacError, match="taken over"):
-        first.write([], "migrate x/0", {})
-    first.close()
-    assert place.migrate("sky-json")["copied"] == 0
-
-
-# Export and import
-
-
-def test_an_export_of_no_topic_leaves_the_file(place: Place, tmp_path: Path) -> None:
-    file = tmp_path / "schedules.jsonl"
-    file.write_text("before")
-    place.environ["SCHEDULES_TOPICS"] = f"{place.native},no-such-topic"
-    assert "the topic no-such-topic does not exist" in place.run("export", "--output", str(file), code=2)
-    assert file.read_text() == "before"
-    assert [each.name for each in tmp_path.iterdir()] == [file.name]
-
-
-def test_a_file_whose_times_have_come_can_be_run_again(place: Place, tmp_path: Path) -> None:
-    began = datetime.now(UTC) - timedelta(hours=2)
-    line = {"due": (began + timedelta(hours=1)).isoformat(), "target_topic": "videos", "value": "v"}
-    file = tmp_path / "lines.jsonl"
-    file.write_text("".join(json.dumps({"id": f"id{n}", **line}) + "\n" for n in range(3)))
-    with file.open("rb") as opened:
-        work = imports.Import(place.settings, opened, place.native, int(began.timestamp() * 1000))
-        work.write(work.check(False, lambda *_: lambda _: None), False, lambda *_: lambda _: None)
-    done = json.loads(place.run("import", str(file), "--json"))
-    assert (done["before"], done["imported"], done["refused"]) == (3, 0, [])
-    said = place.run("import", str(file), "--again", code=2)
-    assert "line 1: due" in said
-    assert "This run has imported nothing" in said
-    assert len(place.read()) == 3
-
-
-def test_what_was_exported_can_be_imported_once(
-    place: Place, write: Callable[..., None], make_topic: MakeTopic, tmp_path: Path
-) -> None:
-    odd = Message("videos", b"\xff", b"\x00\xff", [("a", None), ("a", b"\xfe"), ("b", b"")])
-    write(*(etf1(f"id{n}", n, place.native) for n in range(5)), client.etf1.schedule(odd, b"\xfe", LATER, place.native))
-    write(etf1("id1", 11, place.native), client.etf1.cancel("id2", place.native))
-    file = tmp_path / "schedules.jsonl"
-    told = json.loads(place.run("export", "--output", str(file), "--json"))
-    assert told["schedules"] == 5
-    assert place.run("export").splitlines() == file.read_text().splitlines()
-    before = place.waiting()
-
-    elsewhere = Place(place.environ, make_topic("other", 2, {"cleanup.policy": "compact"}), place.peer, place.admin)
-    elsewhere.environ = {**place.environ, "SCHEDULES_TOPICS": elsewhere.native}
-    for imported, earlier in ((5, 0), (0, 5)):
-        done = json.loads(elsewhere.run("import", str(file), "--json"))
-        assert (done["lines"], done["imported"], done["before"], done["refused"]) == (5, imported, earlier, [])
-    assert len(elsewhere.read()) == 5
-    after = elsewhere.waiting()
-    assert set(after) == set(before)
-    for key, schedule in before.items():
-        copy = after[key]
-        assert (copy.due, copy.target, copy.key, copy.value) == schedule[:3] + schedule[4:5]
-        own = [header for header in schedule.headers if not header[0].startswith("scheduler-")]
-        assert [header for header in copy.headers if not header[0].startswith("scheduler-")] == own
-    # The same schedules in another file: the topic has heard of them.
-    file.write_text("\n".join(reversed(file.read_text().splitlines())))
-    assert json.loads(elsewhere.run("import", str(file), "--json"))["newer"] == 5
-    write(client.etf1.cancel("id0", elsewhere.native))
-    assert b"id0" not in elsewhere.waiting()
-    assert json.loads(elsewhere.run("import", str(file), "--again", "--json"))["imported"] == 5
-    assert b"id0" in elsewhere.waiting()
-
-
-def test_bad_lines_are_named_and_stop_it_or_not(place: Place, tmp_path: Path) -> None:
-    good = {"due": LATER.isoformat(), "target_topic": "videos", "value": "v"}
-    file = tmp_path / "lines.jsonl"
-    ids = [json.dumps({"id": name, **good}) for name in ("a", "", "b")]
-    null = json.dumps({**good, "id": "c", "value": None})
-    file.write_text("\n".join([ids[0], "", "nonsense", *ids[1:], null]))
-    said = place.run("import", str(file), code=2)
-    assert "line 3: no JSON" in said
-    assert "3 of 5 lines are bad" in said
-    assert place.read() == []
-    assert json.loads(place.run("import", str(file), "--dry-run", "--json"))["applied"] is False
-    done = json.loads(place.run("import", str(file), "--on-bad-line", "skip", "--json"))
-    assert (done["imported"], [each["line"] for each in done["refused"]]) == (2, [3, 4, 6])
-    assert set(place.waiting()) == {b"a", b"b"}
-
-
-def test_stdin_is_imported_once_too(place: Place) -> None:
-    line = json.dumps({"id": "a", "due": LATER.isoformat(), "target_topic": "videos", "value": "v"})
-    assert "1 imported" in place.run("import", "-", input=f"{line}\n")
-    assert "0 imported" in place.run("import", "-", input=f"{line}\n")
-    assert len(place.read()) == 1
-
-
-def test_an_import_that_is_killed_goes_on(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    good = {"due": LATER.isoformat(), "target_topic": "videos", "value": "v", "timestamp_ms": int(time.time() * 1000)}
-    file = tmp_path / "lines.jsonl"
-    file.write_text("".join(json.dumps({"id": f"id{n}", **good}) + "\n" for n in range(55)))
-    killed(place, monkeypatch, "before", "import", str(file))
-    forgotten(monkeypatch)
-    done = json.loads(place.run("import", str(file), "--json"))
-    assert (done["before"], done["imported"]) == (20, 35)
-    assert Counter(record.key for record in place.read()) == Counter(f"id{n}".encode() for n in range(55))
-
-
-def test_a_killed_import_brings_the_rest_though_its_times_have_come(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Lines without a time stamp; the last one is an update of the first."""
-    due = (datetime.now(UTC) + timedelta(minutes=5)).isoformat()
-    lines = [{"id": f"id{n % 24}", "due": due, "target_topic": "videos", "value": f"video {n}"} for n in range(25)]
-    file = tmp_path / "lines.jsonl"
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    killed(place, monkeypatch, "before", "import", str(file))
-    with file.open("rb") as opened:
-        work = imports.Import(place.settings, opened, place.native, int(time.time() * 1000) + 600_000)
-        report = work.check(False, lambda *_: lambda _: None)
-        work.write(report, False, lambda *_: lambda _: None)
-    assert (report.refused, report.before, report.imported, report.newer) == ([], 20, 5, 0)
-    waiting = place.waiting()
-    assert (len(waiting), waiting[b"id0"].value) == (24, b"video 24")

@@ -288,9 +288,51 @@ def test_jitter_only_shortens() -> None:
     assert client.Backoff(jitter=0.5, chance=lambda: 0.0).delay(1) == 5.0
 
 
+def test_a_back_off_that_never_comes_is_refused() -> None:
+    failed = replace(CONTENT, headers=[("retry-attempt", b"49")])
+    for most in (1e12, float("inf")):
+        with pytest.raises(client.TooFarAhead, match="attempt 50"):
+            client.retried(failed, client.Backoff(most=most), NOW)
+    nan = float("nan")
+    for wrong in ({"least": nan}, {"most": nan}, {"factor": nan}, {"jitter": nan}, {"least": -1}, {"attempts": -1}):
+        with pytest.raises(client.ClientError, match="attempts >= 0"):
+            client.Backoff(**wrong)
+
+
+@pytest.mark.parametrize("form", ["karafka", "sky"])
+def test_what_another_scheduler_put_into_a_delivery_is_taken_out(form: str) -> None:
+    by_etf1: Headers = [("mine", b"1"), ("scheduler-epoch", b"5"), ("scheduler-target-topic", b"t"),
+                        ("scheduler-timestamp", b"4"), ("scheduler-key", b"k"), ("scheduler-topic", b"s")]  # fmt: skip
+    by_karafka: Headers = [("mine", b"1"), ("schedule_schema_version", b"1.0.0"), ("schedule_target_epoch", b"5"),
+                           ("schedule_source_key", b"k"), ("schedule_source_offset", b"7")]  # fmt: skip
+    undelivered: Headers = [("scheduler-of-mine", b"1")]
+    for headers, left in ((by_etf1, ["mine"]), (by_karafka, ["mine"]), (undelivered, ["scheduler-of-mine"])):
+        content = replace(CONTENT, headers=headers)
+        if form == "karafka":
+            built = record(karafka.schedule(content, NOW, "rails", id="a", now=NOW))
+            read = formats.named("karafka").decode(built, first(built.headers)).headers
+            kept = [name for name, _ in read if not name.startswith(("schedule_target_", "schedule_s"))]
+            assert sum(name == "schedule_target_epoch" for name, _ in read) == 1
+        else:
+            built = record(sky.schedule(content, "a", NOW, "expiry", "json"))
+            kept = [name for name, _ in formats.named("sky-json").decode(built, {}).headers]
+        assert kept == left
+
+
+def test_a_message_takes_headers_as_a_map_and_bytes_only() -> None:
+    assert Message("t", b"k", b"v", {"lang": b"fr", "text": "\u20ac"}) == Message(  # type: ignore[arg-type]
+        "t", b"k", b"v", [("lang", b"fr"), ("text", "\u20ac".encode())]
+    )
+    for wrong in ({"key": "k"}, {"value": "v"}, {"value": 5}, {"partition_key": "p"}):
+        with pytest.raises(TypeError, match=f"{next(iter(wrong))} must be bytes"):
+            Message("t", **wrong)
+
+
 def test_a_deliverys_identity() -> None:
     etf: Headers = [("scheduler-key", b"k"), ("scheduler-timestamp", b"5"), ("scheduler-topic", b"t")]
     rails: Headers = [("schedule_source_topic", b"t"), ("schedule_source_key", b"k"), ("schedule_source_offset", b"9")]
+    other: Headers = [*rails, ("schedule_source_partition", b"2")]
+    assert client.identity(other) != client.identity([*rails, ("schedule_source_partition", b"1")]), "another schedule"
     assert client.identity(etf) == (b"t", b"k", b"5")
     assert client.identity(rails) == (b"t", b"k", b"9")
     assert client.identity([("other", b"")]) is None
@@ -349,3 +391,6 @@ def test_the_scheduler_wants_one_time_and_says_when_nobody_answers() -> None:
         client.Scheduler({"bootstrap.server": "localhost"})
     with pytest.raises(client.NoTopic):
         client.Scheduler(nowhere, topic="")
+    for wrong in ({"seconds": 0}, {"seconds": float("nan")}, {"configuration": {**nowhere, "transactional.id": "x"}}):
+        with pytest.raises(client.ClientError, match=r"seconds|transactional"):
+            client.Scheduler(**{"configuration": nowhere, **wrong})  # type: ignore[arg-type]

@@ -1,5 +1,6 @@
 """`almanac mini` and the fixtures of `almanac.testing`; what it delivers is tried in integration/test_behaviour.py."""
 
+import gc
 import json
 import os
 import re
@@ -150,10 +151,60 @@ def test_a_clock_does_not_go_back(almanac_mini: Mini) -> None:
 # Its life
 
 
+def test_records_that_the_mock_cluster_has_dropped_are_told(almanac_mini: Mini, scheduler: client.Scheduler) -> None:
+    at = almanac_mini.now + HOUR
+    for number in range(8):
+        scheduler.schedule(reminder(bytes(900_000), "big"), f"id {number}", at=at)
+        almanac_mini.settle()
+    almanac_mini.advance(HOUR)
+    assert almanac_mini.fired == 8
+    with pytest.raises(errors.AlmanacError, match="has dropped the 3 oldest"):
+        almanac_mini.records("big")
+
+
+def test_what_cannot_be_meant(almanac_mini: Mini) -> None:
+    ways: list[Callable[[], None]] = [
+        lambda: almanac_mini.advance(timedelta.max),
+        lambda: almanac_mini.advance_to(datetime.max.replace(tzinfo=UTC)),
+    ]
+    for way in ways:
+        with pytest.raises(errors.TimeRefused, match="9999"):
+            way()
+    assert almanac_mini.now.year < 9999
+    for name in ("a b", "", "x" * 250):
+        with pytest.raises(errors.UsageError, match="no topic's name"):
+            almanac_mini.make_topic(name)
+    with pytest.raises(errors.AlmanacError, match="started already"):
+        almanac_mini.start()
+
+
+def test_what_can_never_be_sent_is_told_apart(almanac_mini: Mini, scheduler: client.Scheduler) -> None:
+    with pytest.raises(client.NotSent, match="too large"):
+        scheduler.schedule(reminder(bytes(2_000_000)), "a", after=HOUR)
+    with pytest.raises(client.NotSent, match="partition"):
+        scheduler.send(client.Message("reminders", b"k", b"v", partition=99))
+    assert scheduler.schedule(reminder(b"good"), "a", after=HOUR).topic == "schedules"
+
+
+def test_back_off_on_the_moved_clock(almanac_mini: Mini) -> None:
+    with client.Scheduler(
+        {"bootstrap.servers": almanac_mini.bootstrap_servers}, clock=lambda: almanac_mini.now
+    ) as moved:
+        almanac_mini.advance(HOUR)
+        moved.retry(reminder(b"again"), "a", client.Backoff(least=600))
+        moved.schedule(reminder(b"after"), "b", after=timedelta(minutes=20))
+        for minutes, fired in ((9, 0), (1, 1), (9, 1), (1, 2)):
+            almanac_mini.advance(timedelta(minutes=minutes))
+            assert almanac_mini.fired == fired
+
+
 @pytest.mark.parametrize("shards", [1, 3, 9])
 def test_it_leaves_nothing_behind(shards: int) -> None:
-    before = set(threading.enumerate())
-    mini = Mini(Settings(shards=shards)).start()
+    before, process = set(threading.enumerate()), psutil.Process()
+    gc.collect()
+    gc.disable()  # what is held in cycles goes later, if at all
+    threads = process.num_threads()
+    mini = mini_settings(shards=shards, schedules_topics="schedules, timer-request=timers").start()
     with client.Scheduler({"bootstrap.servers": mini.bootstrap_servers}) as scheduler:
         for number in range(20):
             scheduler.schedule(reminder(b"%d" % number), f"id {number}", after=HOUR)
@@ -161,7 +212,12 @@ def test_it_leaves_nothing_behind(shards: int) -> None:
     assert sorted(int(value or b"-1") for value in values(mini)) == list(range(20))
     mini.close()
     mini.close()
-    until(lambda: set(threading.enumerate()) <= before, 5, "its threads end")
+    del scheduler
+    try:
+        until(lambda: set(threading.enumerate()) <= before, 5, "its threads end")
+        until(lambda: process.num_threads() <= threads, 5, "those of Kafka's client, too")
+    finally:
+        gc.enable()
     with pytest.raises(errors.AlmanacError, match="closed"):
         mini.records("reminders")
 
@@ -373,9 +429,9 @@ def test_the_fixtures_in_a_project_of_its_own(pytester: pytest.Pytester) -> None
 def test_the_examples_of_the_documentation(pytester: pytest.Pytester) -> None:
     text = (Path(__file__).parents[2] / "docs" / "testing.md").read_text(encoding="utf-8")
     examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert len(examples) == 2
+    assert len(examples) == 3
     pytester.makepyfile(**{f"test_{number}": example for number, example in enumerate(examples)})
-    pytester.runpytest_subprocess("-p", "almanac.testing", "-p", "no:cacheprovider").assert_outcomes(passed=2)
+    pytester.runpytest_subprocess("-p", "almanac.testing", "-p", "no:cacheprovider").assert_outcomes(passed=3)
 
 
 def test_pytest_finds_them_by_itself() -> None:

@@ -2,7 +2,10 @@
 
 from typing import Any
 
-from almanac import formats, tail, words
+import pytest
+from confluent_kafka import KafkaError, Message
+
+from almanac import formats, inbox, ports, tail, words
 from almanac.book import stretch
 from almanac.record import UNREADABLE, Record
 
@@ -52,3 +55,12 @@ def test_a_header_name_that_is_not_utf8_makes_garbage_and_no_crash() -> None:
     read = words.read(said, formats.named("etf1"), "topic-id")
     assert isinstance(read, words.Garbage)
     assert "UTF-8" in read.reason
+
+
+def test_an_error_that_does_not_pass_stops_the_bridge_and_others_do_not() -> None:
+    """A wheel sees that its tail stands (rule 12); the bridge would wait for requests for ever."""
+    codes = (KafkaError._PARTITION_EOF, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
+    inbox.tell([Message(topic="requests", partition=0, error=KafkaError(code)) for code in codes])
+    refused = Message(topic="requests", partition=0, error=KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    with pytest.raises(ports.Unavailable, match="requests: Broker: Topic authorization failed"):
+        inbox.tell([refused])

@@ -63,10 +63,10 @@ class KafkaLog:
             good = [message for message in found if message.error() is None]
             records = _records(good, stretch)
             for message in found if len(good) < len(found) else ():
-                if kafka.is_end(message):
+                if kafka.is_end(message) and (message.topic(), message.partition()) == place:
                     # A transaction's marker may be the last thing before the end: then the end is told instead.
                     last = max(last, (message.offset() or 0) - 1)
-                elif (error := message.error()) is not None:
+                elif not kafka.is_end(message) and (error := message.error()) is not None:
                     tail.said(message)  # raises if the log no longer reaches back to the start
                     explained = kafka.explained(KafkaException(error), f"reading {place}")
                     if not isinstance(explained, errors.Unreachable):

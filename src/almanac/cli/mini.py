@@ -40,6 +40,7 @@ def mini(
 
     Example: [bold]almanac mini --topics reminders --address-file kafka.address[/bold]
     """
+    stop = _stopped_by_signal()  # before all that takes a moment
     from almanac.mini import Mini  # the other commands do without
 
     if settings.origin("bootstrap_servers") != "default":
@@ -48,7 +49,6 @@ def mini(
     for name in names:
         if not is_topic(name):
             raise errors.UsageError(f"--topics {name!r} is no topic's name: 1 to 249 of a-z A-Z 0-9 . _ -")
-    stop = _stopped_by_signal()
     _forget(address_file)
     with Mini(settings) as running:
         for name in names:
@@ -68,6 +68,8 @@ def _forget(file: str | None) -> None:
         return
     try:
         Path(file).unlink(missing_ok=True)
+        if not Path(file).parent.is_dir():
+            raise NotADirectoryError(0, f"there is no folder {Path(file).parent}")
     except OSError as error:
         raise errors.UsageError(f"--address-file {file!r} cannot be written: {error.strerror}") from None
 

@@ -52,7 +52,7 @@ def migrate(
     Killed in the middle and run again, it goes on where it stood; run again later, it brings over what was said since:
     updates, cancels, new schedules. Stop the peer first: what it fires after the copy fires here too. Then point those
     who schedule to the native topic, and migrate once more. An id must not be written to both topics meanwhile: which
-    of two words is the newer one, only their timestamps can tell. Every id takes some 300 bytes of memory.
+    of two words is the newer one, only their timestamps can tell. Every id takes some 500 bytes of memory.
 
     Example: [bold]almanac migrate --from-topic scheduler --format sky-avro --dry-run[/bold]
     """
@@ -63,6 +63,13 @@ def migrate(
         report = work.look(meter)
     if not as_json:
         _show_migration(report, from_topic, topic, "would be")
+    elif report.alien:
+        common.show_json({"from": from_topic, "to": topic, "applied": False, **_migration_as_json(report)})
+    if report.alien:
+        raise errors.UsageError(
+            f"none of the {len(report.unreadable)} records that {from_topic} has beside cancels is a schedule in the "
+            f"format {form}. Is --format right? Nothing was written"
+        )
     changes = bool(report.copied or report.cancelled or report.before)
     question = f"Copy {report.copied} schedules into {topic}, and cancel {report.cancelled} earlier copies?"
     applied = not dry_run and changes and common.agreed(question, yes, as_json)
@@ -75,6 +82,8 @@ def migrate(
         common.show_json({"from": from_topic, "to": topic, "applied": applied, **_migration_as_json(report)})
     elif applied:
         common.say(f"{report.copied} copied, {report.cancelled} cancelled")
+        if report.gone:
+            common.note(f"{report.gone} were replaced in {from_topic} meanwhile: run this again")
 
 
 def _show_migration(report: migration.Report, from_topic: str, topic: str, verb: str) -> None:
@@ -87,6 +96,11 @@ def _show_migration(report: migration.Report, from_topic: str, topic: str, verb:
         ("newer", report.newer, f"left out: {topic} has a newer word of their id"),
         ("passed", report.passed, "left out: timers that were due before"),
         ("refused", len(report.refused), "left out, see below"),
+        (
+            "hidden",
+            report.hidden,
+            f"records behind an open transaction in {from_topic}: run this again when it has ended",
+        ),
         ("unreadable", len(report.unreadable), "records that are no schedules, see below"),
     ]
     always = ("waiting", "copied", "refused")
@@ -125,35 +139,48 @@ def export_schedules(
         known = ", ".join(settings.topics)
         raise errors.UsageError(f"--schedules-topic {schedules_topic!r} is not in SCHEDULES_TOPICS, which has {known}")
     names = settings.topics if schedules_topic is None else (schedules_topic,)
+    if not output:
+        raise errors.UsageError("--output is empty: name a file, or - for stdout")
+    report = exports.Report()
     with common.meter() as meter:
-        lines = exports.export(settings, names, meter)
+        lines = exports.export(settings, names, meter, report)
         if output == "-":
-            for line in lines:
-                sys.stdout.write(f"{line}\n")
-            sys.stdout.flush()
-            return
-        count = _write(Path(output), lines)
-    if as_json:
-        common.show_json({"output": output, "schedules": count})
-    else:
-        common.say(f"{count} schedules written to {output}")
+            _put(sys.stdout.buffer, lines)
+        else:
+            _write(Path(output), lines)
+    if output != "-" and as_json:
+        unreadable = [{"record": each.place, "reason": each.reason} for each in report.unreadable]
+        common.show_json({"output": output, "schedules": report.schedules, "unreadable": unreadable})
+    elif output != "-":
+        common.say(f"{report.schedules} schedules written to {output}")
+    if report.unreadable:
+        each = report.unreadable[0]
+        common.note(f"{len(report.unreadable)} records are no schedules and left out; {each.place}: {each.reason}")
 
 
-def _write(path: Path, lines: Iterator[str]) -> int:
-    """All of them, or the file stays as it was."""
+def _put(file: BinaryIO, lines: Iterator[str]) -> None:
+    for line in lines:
+        file.write(f"{line}\n".encode())
+    file.flush()
+
+
+def _write(path: Path, lines: Iterator[str]) -> None:
+    """All of them, or the file stays as it was; what is no plain file, such as a pipe, is written to as it is."""
+    path = path.resolve()
     part = path.with_name(f"{path.name}.part")
-    count = 0
     try:
-        with part.open("w", encoding="utf-8", newline="\n") as file:
-            for line in lines:
-                file.write(f"{line}\n")
-                count += 1
-        part.replace(path)
+        if path.exists() and not path.is_file():
+            with path.open("wb") as file:
+                _put(file, lines)
+            return
+        try:
+            with part.open("wb") as file:
+                _put(file, lines)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
     except OSError as error:
         raise errors.UsageError(f"--output {str(path)!r} cannot be written: {error.strerror}") from None
-    finally:
-        part.unlink(missing_ok=True)
-    return count
 
 
 @common.command("schedules_topics", "partitioner")

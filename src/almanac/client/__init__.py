@@ -19,6 +19,7 @@ Each wire format is a module with `schedule` and `cancel`; all return a `Message
     ├── TooManyAttempts     a message that was retried as often as allowed
     └── Inexpressible       the format has no way to say this
     NotAcknowledged         Kafka did not take it, or did not say so
+    └── NotSent             it cannot: too large, or no such partition
 """
 
 from almanac.client import etf1, karafka, sky, timers
@@ -39,10 +40,10 @@ from almanac.client.message import (
     TooFarAhead,
     TooManyAttempts,
 )
-from almanac.client.scheduler import NotAcknowledged, Scheduler, Written
+from almanac.client.scheduler import NotAcknowledged, NotSent, Scheduler, Written
 
 __all__ = [
     "Backoff", "ClientError", "Given", "InThePast", "Inexpressible", "Message", "NoId", "NoTarget", "NoTime", "NoTopic",
-    "NoValue", "NotAcknowledged", "NotAware", "Scheduler", "TooFarAhead", "TooManyAttempts", "Written", "etf1",
-    "identity", "is_retried", "is_scheduled", "karafka", "retried", "sky", "timers",
+    "NoValue", "NotAcknowledged", "NotAware", "NotSent", "Scheduler", "TooFarAhead", "TooManyAttempts", "Written",
+    "etf1", "identity", "is_retried", "is_scheduled", "karafka", "retried", "sky", "timers",
 ]  # fmt: skip

@@ -28,8 +28,11 @@ class Backoff:
     chance: Callable[[], float] = random.random
 
     def __post_init__(self) -> None:
-        if min(self.least, self.most) < 0 or self.factor < 1 or not 0 <= self.jitter <= 1:
-            raise message.ClientError(f"{self}: it must be least >= 0, most >= 0, factor >= 1 and 0 <= jitter <= 1")
+        good = self.least >= 0 and self.most >= 0 and self.factor >= 1 and 0 <= self.jitter <= 1 and self.attempts >= 0
+        if not good:  # nor if one of them is no number
+            raise message.ClientError(
+                f"{self}: it must be least >= 0, most >= 0, factor >= 1, 0 <= jitter <= 1 and attempts >= 0"
+            )
 
     def delay(self, attempt: int) -> float:
         """Seconds before that attempt (1 is the first). Raises TooManyAttempts."""
@@ -46,7 +49,7 @@ def retried(failed: Message, backoff: Backoff | None = None, now: datetime | Non
     """The content of the next attempt, and when: to be given to the `schedule` of any format that carries headers.
 
     Counts in the header `retry-attempt`, remembers in `retry-original-timestamp` (seconds) when the first one was.
-    Raises TooManyAttempts.
+    Raises TooManyAttempts, TooFarAhead.
     """
     moment = now or message.now()
     named = first(failed.headers)
@@ -54,8 +57,12 @@ def retried(failed: Message, backoff: Backoff | None = None, now: datetime | Non
     since = named.get(SINCE) or b"%d" % (message.checked_due(moment) // 1000)
     kept = [header for header in failed.headers if header[0] not in (ATTEMPT, SINCE)]
     content = replace(failed, headers=[*kept, (ATTEMPT, b"%d" % attempt), (SINCE, since)])
-    # In UTC: a zone's own clock jumps, and 5 s later may be an hour ago on it.
-    return content, moment.astimezone(UTC) + timedelta(seconds=(backoff or Backoff()).delay(attempt))
+    delay = (backoff or Backoff()).delay(attempt)
+    try:
+        # In UTC: a zone's own clock jumps, and 5 s later may be an hour ago on it.
+        return content, moment.astimezone(UTC) + timedelta(seconds=delay)
+    except OverflowError:
+        raise message.TooFarAhead(f"attempt {attempt} would be made {delay:g} s from now") from None
 
 
 def _number(text: bytes | None) -> int:

@@ -15,7 +15,7 @@ from almanac.formats import etf1
 # Topic and key of the schedule, and which of its versions. etf1's time stamp is a whole second: what was delivered and
 # scheduled again within it was due at another time.
 _ETF1 = ("scheduler-topic", "scheduler-key", "scheduler-timestamp", etf1.EPOCH, etf1.EPOCH_MS)
-_KARAFKA = ("schedule_source_topic", "schedule_source_key", "schedule_source_offset")
+_KARAFKA = ("schedule_source_topic", "schedule_source_key", "schedule_source_offset", "schedule_source_partition")
 
 
 def is_scheduled(headers: message.Given | None) -> bool:

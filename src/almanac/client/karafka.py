@@ -16,8 +16,10 @@ b'u1'
 """
 
 import uuid
+from dataclasses import replace
 from datetime import datetime
 
+from almanac import formats
 from almanac.client import message
 from almanac.client.message import Message
 from almanac.formats import karafka
@@ -34,16 +36,25 @@ def schedule(
     """The record that has `content` delivered to its topic at that second; without an id it gets a new one.
 
     `partition_key` is the record's own; unless told, the content's partition or partition key. A value of None is
-    delivered as one. The format's own headers are taken out of the content first.
+    delivered as one. What a scheduler put into a message that it delivered is taken out first, and so are the format's
+    own headers.
     Raises NoId, NoTarget, NoTopic, NotAware, InThePast (by more than 10 s), TooFarAhead (100 years), Inexpressible.
     """
+    return record(replace(content, headers=message.fresh(content.headers)), at, topic, id, partition_key, now)
+
+
+def record(
+    content: Message, at: datetime, topic: str, id: str | bytes | None = None, partition_key: bytes | None = None,
+    now: datetime | None = None,
+) -> Message:  # fmt: skip
+    """The same for content that nobody has delivered yet: all its headers stay but the format's own."""
     due, target = message.checked_due(at), message.checked_target(content)
     moment = message.checked_due(now or message.now())
     if due < moment - LATE:
         raise message.InThePast(f"{at.isoformat()} has passed")
     if due > moment + FAR:
         raise message.TooFarAhead(f"{at.isoformat()} is more than 100 years ahead")
-    if content.partition is not None and content.partition < 0:
+    if content.partition is not None and not 0 <= content.partition <= formats.LAST_PARTITION:
         raise message.Inexpressible(f"there is no partition {content.partition}; None leaves it to the key")
     others = [header for header in content.headers if not header[0].startswith(message.KARAFKA)]
     headers: Headers = [

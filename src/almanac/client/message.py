@@ -11,11 +11,8 @@ from almanac.formats import karafka
 from almanac.record import Headers
 
 Given = Mapping[str, str | bytes | None] | Sequence[tuple[str, str | bytes | None]]  # as Kafka's clients have headers
-# What a scheduler adds when it delivers. It says nothing of the next delivery.
-DELIVERED = frozenset((
-    "scheduler-timestamp", "scheduler-key", "scheduler-topic", "schedule_source_topic", "schedule_source_partition",
-    karafka.SOURCE_OFFSET, "schedule_source_key",
-))  # fmt: skip
+# By which header a delivered message is known.
+_BY_ETF1, _BY_KARAFKA = "scheduler-key", "schedule_source_key"
 # How the formats' own headers begin.
 KARAFKA = ("schedule_target_", "schedule_source_", karafka.VERSION)
 OWN = ("scheduler-", *KARAFKA)
@@ -76,6 +73,13 @@ class Message:
     partition: int | None = None
     partition_key: bytes | None = None  # chooses the partition in place of the key (karafka); see `placed`
 
+    def __post_init__(self) -> None:
+        """Headers may be a map, as Kafka's clients take them, too."""
+        object.__setattr__(self, "headers", listed(self.headers))
+        for name in ("key", "value", "partition_key"):
+            if not isinstance(getattr(self, name), bytes | bytearray | None):
+                raise TypeError(f"{name} must be bytes, not {getattr(self, name)!r}: such as text.encode()")
+
     @classmethod
     def received(cls, message: "Received") -> Self:
         """What a consumer of confluent-kafka has read, as content to be scheduled again."""
@@ -118,6 +122,13 @@ def listed(headers: Given | None) -> Headers:
     """Headers in one shape, whatever client they are from."""
     found = headers.items() if isinstance(headers, Mapping) else headers or ()
     return [(name, value.encode() if isinstance(value, str) else value) for name, value in found]
+
+
+def fresh(headers: Sequence[tuple[str, bytes | None]]) -> Headers:
+    """Headers as their writer meant them: without what a scheduler that delivered the message has put beside them."""
+    names = {name for name, _ in headers}
+    own = [prefix for sign, prefix in ((_BY_ETF1, ("scheduler-",)), (_BY_KARAFKA, KARAFKA)) if sign in names]
+    return [header for header in headers if not any(header[0].startswith(prefix) for prefix in own)]
 
 
 # What the formats check alike.

@@ -1,7 +1,7 @@
 """Schedules and cancels on confluent-kafka, each call acknowledged by Kafka before it returns."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Self
 
@@ -17,6 +17,17 @@ class NotAcknowledged(errors.Unreachable):
     """Kafka did not acknowledge the record. It may come or not: the same call again, with the same id, does no harm."""
 
 
+class NotSent(NotAcknowledged):
+    """The record was not even sent, and never will be as it is: it is too large, or its partition does not exist."""
+
+
+_NEVER = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError._UNKNOWN_PARTITION)
+
+
+def _never(error: object) -> bool:
+    return isinstance(error, KafkaError) and error.code() in _NEVER
+
+
 class Written(NamedTuple):
     """Where an acknowledged record is."""
 
@@ -28,12 +39,19 @@ class Written(NamedTuple):
 class Scheduler:
     """Writes native schedules to one topic, and records of any format; safe to be used by several threads."""
 
-    def __init__(self, configuration: Mapping[str, Any], topic: str = "schedules", seconds: float = 10.0) -> None:
-        """`configuration` is librdkafka's; `seconds` is how long Kafka may take to acknowledge.
+    def __init__(
+        self, configuration: Mapping[str, Any], topic: str = "schedules", seconds: float = 10.0,
+        clock: Callable[[], datetime] = message.now,
+    ) -> None:  # fmt: skip
+        """`configuration` is librdkafka's; `seconds` is how long Kafka may take to acknowledge; `clock` tells the time.
 
         Raises NoTopic, and ClientError for a configuration that librdkafka refuses.
         """
-        self._topic, self._seconds = message.checked_topic(topic), seconds
+        if "transactional.id" in configuration:
+            raise message.ClientError("transactional.id: each record is acknowledged by itself, in no transaction")
+        if not seconds > 0:
+            raise message.ClientError(f"seconds={seconds!r}: Kafka needs some time to acknowledge")
+        self._topic, self._seconds, self._now = message.checked_topic(topic), seconds, clock
         safe = {"enable.idempotence": True, "acks": "all", "partitioner": "murmur2_random", "linger.ms": 0}
         try:
             self._open: Producer | None = Producer({**safe, **configuration, "message.timeout.ms": int(seconds * 1000)})
@@ -44,7 +62,7 @@ class Scheduler:
         self, content: Message, id: str | bytes, *, at: datetime | None = None, after: timedelta | None = None
     ) -> Written:
         """At a time or after a while, one of them. Raises what `etf1.schedule` does, NoTime and NotAcknowledged."""
-        now = message.now()
+        now = self._now()
         if after is not None and at is None:
             try:
                 at = now + after
@@ -56,15 +74,16 @@ class Scheduler:
 
     def retry(self, failed: Message, id: str | bytes, wait: backoff.Backoff | None = None) -> Written:
         """Once more, later each time. Raises what `etf1.retry` does, and NotAcknowledged."""
-        return self.send(etf1.retry(failed, id, self._topic, wait))
+        return self.send(etf1.retry(failed, id, self._topic, wait, self._now()))
 
     def cancel(self, id: str | bytes) -> Written:
         """What is pending under the id is not delivered. Raises NoId, NotAcknowledged."""
         return self.send(etf1.cancel(id, self._topic))
 
     def send(self, built: Message) -> Written:
-        """A record that any of the formats built. Raises NotAcknowledged."""
+        """A record that any of the formats built. Raises NoTopic, NotSent, NotAcknowledged."""
         producer = self._producer
+        message.checked_topic(built.topic)
         answers: list[tuple[KafkaError | None, Delivered]] = []
         deadline = time.monotonic() + self._seconds + 1  # librdkafka says so itself a little later
         try:
@@ -72,12 +91,15 @@ class Scheduler:
                 built = built.placed(self._partitions(built.topic))
             producer.produce(**built.arguments(), on_delivery=lambda error, told: answers.append((error, told)))
         except (KafkaException, BufferError) as refused:
-            raise NotAcknowledged(f"{built.topic}: it was not sent: {errors.brief(refused)}") from refused
+            reason = f"{built.topic}: it was not sent: {errors.brief(refused)}"
+            raise (NotSent if _never(refused.args[0]) else NotAcknowledged)(reason) from refused
         while not answers and time.monotonic() < deadline:
             producer.poll(0.05)
         error, told = answers[0] if answers else (None, None)
         if told is None or error is not None:
             reason = error.str() if error is not None else f"no answer within {self._seconds:g} s"
+            if _never(error):
+                raise NotSent(f"{built.topic}: {reason}")
             raise NotAcknowledged(f"{built.topic}: {reason}. It may come or not: the same again does no harm")
         return Written(built.topic, told.partition() or 0, told.offset() or 0)
 

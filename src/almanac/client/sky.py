@@ -32,8 +32,7 @@ def schedule(
     Raises NoId, NoTarget, NoTopic, NotAware, TooFarAhead, Inexpressible.
     """
     # Nothing is added to what this format delivers: it would tell of the delivery before.
-    kept = [header for header in content.headers if header[0] not in message.DELIVERED]
-    return record(replace(content, headers=kept), id, at, topic, form)
+    return record(replace(content, headers=message.fresh(content.headers)), id, at, topic, form)
 
 
 def record(content: Message, id: str | bytes, at: datetime, topic: str, form: Literal["avro", "json"]) -> Message:

@@ -86,7 +86,7 @@ def _check_version(version: bytes | None) -> None:
 
 @lru_cache(maxsize=64)
 def _numbers(version: bytes) -> tuple[int, ...]:
-    """Those of a version, to be compared; none if it is none. `2`, `1.1`, `2.0.0.rc1`, `1.0.0-next` are newer than 1.0.0."""
+    """Those of a version, to be compared; none if it is none. `1.1`, `2.0.0.rc1`, `1.0.0-next` are newer than 1.0.0."""
     match = re.fullmatch(rb"(\d+(?:\.\d+)*)((?:[-+]|\.(?=[A-Za-z]))[0-9A-Za-z.+-]+)?", version)
     if match is None:
         return ()

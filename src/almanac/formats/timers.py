@@ -51,6 +51,14 @@ def asked(record: Record) -> tuple[int, bytes, bytes, bytes]:
     return due, target, future.callBackKey.encode(), future.callBack
 
 
+def prefix(topic: str, partition: int, anew: str | None = None) -> bytes:
+    """What the ids of a partition's requests begin with: all but the offset.
+
+    The offsets of a topic that was made anew begin again: its topic id (`anew`) becomes part of the ids then.
+    """
+    return f"{topic}/{f'{anew}/' if anew else ''}{partition}/".encode()
+
+
 def name(record: Record, own: bytes) -> bytes:
     """The request's id: the one that the requester chose, or `own`. Raises Invalid."""
     if not record.headers:

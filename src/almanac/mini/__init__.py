@@ -24,7 +24,7 @@ from almanac.mini import ports
 from almanac.mini.clock import MovableClock
 from almanac.mini.cluster import Cluster
 from almanac.record import Record
-from almanac.settings import Settings
+from almanac.settings import Settings, is_topic
 
 if TYPE_CHECKING:
     from almanac.mini.bridging import Bridging
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("almanac.mini")
 
 SETTLE = 10.0  # seconds
+DAY = 86_400_000  # ms
 FOREVER = 1 << 60  # ms: no page brings what is due later, so everything is kept
 _TOO_MUCH = (
     "more was written at once to a partition of schedules or timer requests than mini could read: the mock cluster "
@@ -68,6 +69,8 @@ class Mini:
 
     def start(self) -> Self:
         """Returns when the wheels fire."""
+        if self._cluster is not None:
+            raise errors.AlmanacError("mini is started already")
         cluster = self._cluster = Cluster()
         nothing: dict[str, str] = {}  # what was told of another Kafka does not count
         settings = self.settings = self.settings.replaced(
@@ -138,6 +141,8 @@ class Mini:
 
     def make_topic(self, name: str) -> str:
         """A topic for those who read it before anything was written to it; returns its name."""
+        if not is_topic(name):
+            raise errors.UsageError(f"{name!r} is no topic's name: 1 to 249 of a-z A-Z 0-9 . _ -")
         self._running.make_topic(name)
         return name
 
@@ -156,6 +161,8 @@ class Mini:
         """Moves the clock. Before, all that was written is heeded; when it returns, all that fell due is delivered."""
         if by < timedelta():
             raise errors.TimeRefused(f"the clock cannot go back (by {by}): what was delivered stays delivered")
+        if self._clock.now() + by / timedelta(milliseconds=1) > formats.LAST_DUE - DAY:
+            raise errors.TimeRefused(f"the clock cannot go on by {by}: time ends with the year 9999")
         self.settle()
         self._clock.move(by / timedelta(milliseconds=1))
         self.settle()
@@ -217,11 +224,11 @@ class _Turning:
             keep=FOREVER,
             forbidden=settings.forbids if settings.targets_allow or settings.targets_deny else None,
         )
-        self._tail = ports.Tail(settings, sources)
+        self._tail, self._writer = ports.Tail(settings, sources), ports.Writer(settings, cluster, clock)
         self.wheel = wheel.Wheel(
             # Nobody can delete a topic and make it anew: its name will do for its id.
             [Ledger(topic, partition, topic, kinds[topic]) for topic, partition in sources],
-            self._tail, ports.Writer(settings, cluster, clock), ports.Claims(self._at_turn), clock, options,
+            self._tail, self._writer, ports.Claims(self._at_turn), clock, options,
             lambda page: page,
         )  # fmt: skip
         self._thread = threading.Thread(target=self._run, name="almanac wheel", daemon=True)
@@ -257,3 +264,4 @@ class _Turning:
     def close(self) -> None:
         self._thread.join(ports.ANSWER)
         self._tail.close()
+        self._writer.close()

@@ -54,11 +54,11 @@ class Bridging:
     def __init__(self, settings: Settings, cluster: Cluster, clock: Clock) -> None:
         self.failure: BaseException | None = None
         self._cluster, self._stopping = cluster, threading.Event()
-        writer, post = ports.Writer(settings, cluster, clock), Post(self._stopping.is_set)
-        self._inbox = Inbox(settings, cluster, writer)
+        self._writer, post = ports.Writer(settings, cluster, clock), Post(self._stopping.is_set)
+        self._inbox = Inbox(settings, cluster, self._writer)
         options = bridge.Options(settings.bridge_target, settings.dead_letters_topic, earliest=True)
-        self._bridge = bridge.Bridge(self._inbox, writer, post, clock, options)
-        self._duty = duty.Duty("bridge", self._bridge, writer, post, clock)
+        self._bridge = bridge.Bridge(self._inbox, self._writer, post, clock, options)
+        self._duty = duty.Duty("bridge", self._bridge, self._writer, post, clock)
         self._thread = threading.Thread(target=self._run, name="almanac bridge", daemon=True)
         self._thread.start()
 
@@ -92,3 +92,4 @@ class Bridging:
     def close(self) -> None:
         self._thread.join(ports.ANSWER)
         self._inbox.close()
+        self._writer.close()

@@ -80,6 +80,11 @@ class Cluster:
             # Asked here: a consumer that has to find out by itself may wait for up to a second before it does.
             consumer.list_topics(topic, timeout=ANSWER)
             begin = self.beginnings(sources)
+            if dropped := sum(begin.values()):
+                raise errors.AlmanacError(
+                    f"{topic}: the mock cluster keeps 5 MB or 100,000 batches of a partition, and has dropped the "
+                    f"{dropped} oldest records. Write less, or use `almanac up`, a real Kafka"
+                )
             consumer.assign([TopicPartition(topic, partition, offset) for (_, partition), offset in begin.items()])
             while ends:
                 for said in map(tail.said, consumer.consume(1_000, 0.01)):
@@ -95,7 +100,9 @@ class Cluster:
 
     def close(self) -> None:
         """The cluster, and all that was in it, is gone."""
-        self._home = None
+        if self._home is not None:
+            del self._admin  # its threads end with it; who holds us may be collected much later
+            self._home = None
 
     @property
     def _running(self) -> Producer:

@@ -36,6 +36,13 @@ class Tail(tail.KafkaTail):
         """See ports.Tail."""
         return super().poll(min(seconds, NAP))
 
+    def close(self) -> None:
+        """Ends reading, and all threads of it: in other people's tests there may be hundreds of these."""
+        super().close()
+        if self._asking.is_alive():
+            self._asking.join(ANSWER)
+        del self._admin
+
 
 class Writer:
     """See ports.Writer."""
@@ -99,6 +106,10 @@ class Writer:
     def offline(self, topic: str) -> bool:
         """See ports.Writer."""
         return False
+
+    def close(self) -> None:
+        """Its threads end with the producer; who holds us may be collected much later."""
+        del self._producer
 
     def _refused(self, records: Sequence[Outgoing]) -> dict[int, ports.Fault]:
         """Rule 8: looked for before anything is written, since nothing could be taken back."""
