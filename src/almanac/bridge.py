@@ -36,7 +36,7 @@ from almanac.record import Headers, Record
 log = logging.getLogger("almanac.bridge")
 
 LOOK = 10_000  # ms between looks at the request topics: more partitions, or made anew
-REMEMBER = 1_000  # ms: what Kafka forgets of longer ago is passed on once more
+REMEMBER = 1_000  # ms between notes how far it is, for when Kafka has forgotten its offsets
 WAIT = 0.1  # seconds for requests to come
 
 

@@ -73,6 +73,7 @@ class Import:
         """Imports what `check` found good. `again`: also what was imported before, and whatever was said since."""
         try:
             self._mover.fence()
+            self._mover.settle()
             marker = self._marker()
             done = marker["lines"]
             spoken = self._mover.spoken(self._ids) if self._ids else {}

@@ -113,7 +113,7 @@ class Migration:
         try:
             self._fence()
             ends = self._ends(report)
-            while steps := self._plan(self._passes(ends), report, meter):
+            while steps := self._plan(self._passes(ends), report, meter, settled=True):
                 report.gone += self._copy(steps, meter)
                 self._mover.fence()
                 self._recall()
@@ -177,7 +177,10 @@ class Migration:
         except native.Unfit as error:
             return str(error)
 
-    def _plan(self, passes: dict[Source, _Pass], report: Report, meter: Meter) -> list[_Step]:
+    def _plan(
+        self, passes: dict[Source, _Pass], report: Report, meter: Meter, settled: bool = False
+    ) -> list[_Step]:  # fmt: skip
+        """`settled`: to be done, not only shown, so nothing may be hidden."""
         if all(each.offset == each.stop for each in passes.values()):
             return []
         starts = {source: each.since for source, each in passes.items()}
@@ -187,6 +190,8 @@ class Migration:
         report.unreadable += seen.unreadable
         report.alien = bool(seen.unreadable) and not seen.words and not self._known
         ids = {name for part in seen.parts.values() for name in (*part.winners, *part.over)}
+        if ids and settled:
+            self._mover.settle()
         spoken = self._mover.spoken(ids) if ids else {}
         latest = _latest(seen)
         return [self._step(source, passes[source], part, spoken, latest, report) for source, part in seen.parts.items()]

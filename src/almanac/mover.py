@@ -27,7 +27,6 @@ from confluent_kafka.admin import ResourceType
 
 from almanac import errors, formats, kafka, scan, topics, when, words
 from almanac.native import Native
-from almanac.ports import Source
 from almanac.settings import Settings
 from almanac.writer import LOOK, SLOW
 
@@ -121,7 +120,7 @@ class Mover:
         Who said it, the log of moves tells: `markers` comes first.
         """
         form = formats.named("auto", self._settings.schedule_grace_interval * 1000)
-        stops = self._settled()
+        stops = scan.ends(self._admin, scan.partitions(self._admin, [self.topic]))
         found: dict[bytes, dict[int, Spoken]] = {}
         for record in scan.read(self._settings, {}, stops, lambda message: message.key() in ids):
             said, here = words.read(record, form, self.topic_id), record.partition
@@ -145,8 +144,11 @@ class Mover:
             for name, heard in found.items() if heard
         }  # fmt: skip
 
-    def _settled(self) -> dict[Source, int]:
-        """Where the native topic ends. Behind an open transaction of others nothing can be read: it is waited for."""
+    def settle(self) -> None:
+        """Waits for open transactions of others: behind them nothing of the native topic can be read.
+
+        Ours, of an earlier run that was killed, is over: `fence` comes first.
+        """
         sources = scan.partitions(self._admin, [self.topic])
         highs, until = scan.highs(self._admin, sources), time.monotonic() + SETTLE
         while hidden := [source for source, end in scan.ends(self._admin, sources).items() if end < highs[source]]:
@@ -154,10 +156,9 @@ class Mover:
                 where = ", ".join(f"{topic}/{partition}" for topic, partition in hidden)
                 raise errors.AlmanacError(
                     f"a transaction of another program is open on {where}, and what was said behind it cannot be read. "
-                    "Nothing was written: run the command again when it has ended (`almanac doctor` shows it)"
+                    "Run the command again when it has ended (`almanac doctor` shows it): it goes on where it stood"
                 )
             time.sleep(GLANCE)
-        return highs
 
     def _writers(self) -> Callable[[int, int], str | None]:
         """Tells of a place in the native topic from which source we brought what is there."""

@@ -47,6 +47,9 @@ def test_an_export_goes_into_a_pipe_and_through_a_link(
     with subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE, text=True, encoding="utf-8") as reader:
         place.run("export", "--output", str(tmp_path / "pipe"))
         assert reader.communicate(timeout=30)[0] == (tmp_path / "link").read_text(encoding="utf-8") == lines
+    command = f"{sys.executable} -m almanac export --output /dev/stdout | cat"
+    done = subprocess.run(["bash", "-c", command], env={**os.environ, **place.environ}, capture_output=True, timeout=60)
+    assert done.stdout.decode().splitlines()[: len(lines.splitlines())] == lines.splitlines()
     assert "--output is empty" in place.run("export", "--output", "", code=2)
 
 

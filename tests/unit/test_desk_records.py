@@ -79,3 +79,19 @@ def test_refused(change: dict[str, object], field: str) -> None:
         records.new("etf1", desk.New(**{**fields, **change}))  # type: ignore[arg-type]
     assert refused.value.field == field
     assert "secret payload" not in str(refused.value)
+
+
+def test_an_overdue_schedule_can_be_changed_and_none_is_due_in_the_year_10000() -> None:
+    hour_ago = FAR - 25 * 3_600_000
+    headers: Headers = [
+        ("schedule_schema_version", b"1.0.0"), ("schedule_source_type", b"schedule"),
+        ("schedule_target_epoch", b"%d" % (hour_ago // 1000)), ("schedule_target_topic", b"events"),
+    ]  # fmt: skip
+    record = Record("rails", 0, 1, 1, b"id", b"x", headers)
+    schedule = formats.schedule(record, formats.named("karafka"))
+    changed = read("karafka", records.revised("karafka", record, schedule, desk.Change(value=b"y")))
+    assert (changed.due, changed.value) == (hour_ago // 1000 * 1000, b"y")
+    late = desk.New(target="mails", due=formats.LAST_DUE, value=b"v", id=b"id")
+    with pytest.raises(desk.Refused, match="year 10000"):
+        records.new("karafka", late)
+    assert records.new("etf1", late).due == formats.LAST_DUE

@@ -198,11 +198,19 @@ def test_back_off_on_the_moved_clock(almanac_mini: Mini) -> None:
             assert almanac_mini.fired == fired
 
 
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """What is held in cycles goes later, if at all."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("uncollected")
 @pytest.mark.parametrize("shards", [1, 3, 9])
 def test_it_leaves_nothing_behind(shards: int) -> None:
     before, process = set(threading.enumerate()), psutil.Process()
     gc.collect()
-    gc.disable()  # what is held in cycles goes later, if at all
     threads = process.num_threads()
     mini = mini_settings(shards=shards, schedules_topics="schedules, timer-request=timers").start()
     with client.Scheduler({"bootstrap.servers": mini.bootstrap_servers}) as scheduler:
@@ -213,11 +221,8 @@ def test_it_leaves_nothing_behind(shards: int) -> None:
     mini.close()
     mini.close()
     del scheduler
-    try:
-        until(lambda: set(threading.enumerate()) <= before, 5, "its threads end")
-        until(lambda: process.num_threads() <= threads, 5, "those of Kafka's client, too")
-    finally:
-        gc.enable()
+    until(lambda: set(threading.enumerate()) <= before, 5, "its threads end")
+    until(lambda: process.num_threads() <= threads, 5, "those of Kafka's client, too")
     with pytest.raises(errors.AlmanacError, match="closed"):
         mini.records("reminders")
 

@@ -115,7 +115,7 @@ def _show_migration(report: migration.Report, from_topic: str, topic: str, verb:
 
 
 def _migration_as_json(report: migration.Report) -> dict[str, object]:
-    counts = {name: value for name, value in vars(report).items() if isinstance(value, int)}
+    counts = {name: value for name, value in vars(report).items() if type(value) is int}
     reasons = Counter(each.reason.partition(":")[0] for each in report.refused)
     listed = {
         name: [{"record": each.place, "id": _text(each.id), "reason": each.reason} for each in found]
@@ -166,21 +166,22 @@ def _put(file: BinaryIO, lines: Iterator[str]) -> None:
 
 def _write(path: Path, lines: Iterator[str]) -> None:
     """All of them, or the file stays as it was; what is no plain file, such as a pipe, is written to as it is."""
-    path = path.resolve()
-    part = path.with_name(f"{path.name}.part")
     try:
         if path.exists() and not path.is_file():
             with path.open("wb") as file:
                 _put(file, lines)
             return
+        path = path.resolve()  # what a link stands for
+        part = path.with_name(f"{path.name}.part")
         try:
             with part.open("wb") as file:
                 _put(file, lines)
             part.replace(path)
         finally:
             part.unlink(missing_ok=True)
-    except OSError as error:
-        raise errors.UsageError(f"--output {str(path)!r} cannot be written: {error.strerror}") from None
+    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a name that is none
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise errors.UsageError(f"--output {str(path)!r} cannot be written: {reason}") from None
 
 
 @common.command("schedules_topics", "partitioner")

@@ -12,7 +12,7 @@ from almanac.record import Headers
 
 Given = Mapping[str, str | bytes | None] | Sequence[tuple[str, str | bytes | None]]  # as Kafka's clients have headers
 # By which header a delivered message is known.
-_BY_ETF1, _BY_KARAFKA = "scheduler-key", "schedule_source_key"
+BY_ETF1, BY_KARAFKA = "scheduler-key", "schedule_source_key"
 # How the formats' own headers begin.
 KARAFKA = ("schedule_target_", "schedule_source_", karafka.VERSION)
 OWN = ("scheduler-", *KARAFKA)
@@ -127,7 +127,7 @@ def listed(headers: Given | None) -> Headers:
 def fresh(headers: Sequence[tuple[str, bytes | None]]) -> Headers:
     """Headers as their writer meant them: without what a scheduler that delivered the message has put beside them."""
     names = {name for name, _ in headers}
-    own = [prefix for sign, prefix in ((_BY_ETF1, ("scheduler-",)), (_BY_KARAFKA, KARAFKA)) if sign in names]
+    own = [prefix for sign, prefix in ((BY_ETF1, ("scheduler-",)), (BY_KARAFKA, KARAFKA)) if sign in names]
     return [header for header in headers if not any(header[0].startswith(prefix) for prefix in own)]
 
 

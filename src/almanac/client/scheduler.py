@@ -18,8 +18,10 @@ class NotAcknowledged(errors.Unreachable):
 
 
 class NotSent(NotAcknowledged):
-    """The record was not even sent, and never will be as it is: it is too large, or its partition does not exist."""
+    """Kafka does not take the record, and never will as it is: it is too large, or its partition does not exist."""
 
+
+LEAST, MOST = 0.001, 1_000_000  # seconds that Kafka may take
 
 _NEVER = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError._UNKNOWN_PARTITION)
 
@@ -49,8 +51,8 @@ class Scheduler:
         """
         if "transactional.id" in configuration:
             raise message.ClientError("transactional.id: each record is acknowledged by itself, in no transaction")
-        if not seconds > 0:
-            raise message.ClientError(f"seconds={seconds!r}: Kafka needs some time to acknowledge")
+        if not LEAST <= seconds <= MOST:
+            raise message.ClientError(f"seconds={seconds!r}: must be from {LEAST} to {MOST:,}")
         self._topic, self._seconds, self._now = message.checked_topic(topic), seconds, clock
         safe = {"enable.idempotence": True, "acks": "all", "partitioner": "murmur2_random", "linger.ms": 0}
         try:

@@ -74,7 +74,8 @@ def _built(form: str, id: bytes, due: int, content: client.Message) -> Draft:
     try:
         if form == "karafka":
             due = client.message.seconds(due) * 1000  # it knows whole seconds only
-            check_due(due)
+            if due > formats.LAST_DUE:
+                raise Refused("due", str(due), "must be before the year 10000")
             built = client.karafka.record(content, _moment(due), _ANY, id, now=_moment(due))
         elif form in ("sky-avro", "sky-json"):
             kind: Literal["avro", "json"] = "avro" if form == "sky-avro" else "json"

@@ -2,7 +2,6 @@
 
 import io
 import json
-from contextlib import suppress
 from typing import Any
 
 import fastavro
@@ -13,14 +12,23 @@ from almanac.record import Headers, Named, Record
 SCHEMA = formats.schema("sky-avro")
 
 
-def _parsed(*names: str) -> Any:
+def _shapes() -> list[tuple[int, Any]]:
+    """What a value may be, the most common first; the older ones have no headers.
+
+    Avro writes the union of `value` as a branch's number and what it stands for. Read as two fields, as fastavro itself
+    takes negative numbers, too, and counts them from the end.
+    """
     schema = json.loads(SCHEMA)
-    schema["fields"] = [field for field in schema["fields"] if field["name"] in names]
-    return fastavro.parse_schema(schema)
+    fields = {field["name"]: field for field in schema["fields"]}
+    head = [fields["time"], fields["topic"], fields["key"], {"name": "branch", "type": "long"}]
+    values = [(1, {"name": "value", "type": "bytes"}), (0, {"name": "value", "type": "null"})]
+    return [
+        (branch, fastavro.parse_schema({**schema, "fields": [*head, value, *more]}))
+        for more in ([fields["headers"]], []) for branch, value in values
+    ]  # fmt: skip
 
 
-_HEAD = _parsed("time", "topic", "key")
-_TAILS = (_parsed("value", "headers"), _parsed("value"))  # the newer one first: its beginning is the older one
+_SHAPES = _shapes()
 
 
 class SkyAvro:
@@ -61,17 +69,12 @@ class SkyAvro:
 
 
 def _read(value: bytes) -> dict[str, Any]:
-    file = io.BytesIO(value)
-    # Whatever goes wrong: the bytes lead fastavro to EOFError, IndexError, UnicodeDecodeError, OverflowError ...
-    with suppress(Exception):
-        head: Any = fastavro.schemaless_reader(file, _HEAD, None)
-        here = file.tell()
-        if value[here] & 1:  # the branch of `value` has a negative number: fastavro would count from the end
-            raise IndexError
-        for shape in _TAILS:
-            file.seek(here)
-            with suppress(Exception):
-                tail: Any = fastavro.schemaless_reader(file, shape, None)
-                if file.tell() == len(value):
-                    return {**head, **tail}
+    for branch, shape in _SHAPES:
+        file = io.BytesIO(value)
+        try:
+            said: Any = fastavro.schemaless_reader(file, shape, None)
+        except Exception:  # wherever the bytes lead fastavro: EOFError, IndexError, UnicodeDecodeError, OverflowError
+            continue
+        if said["branch"] == branch and file.tell() == len(value):
+            return dict(said)
     raise formats.Invalid(f"the value is not a schedule in Avro: {len(value)} bytes, {formats.shown(value)}")
