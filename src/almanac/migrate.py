@@ -136,12 +136,17 @@ class Migration:
         mine = markers.get(self._name)
         self._known = mine is not None
         self._marker: Marker = mine or {"topic": self._topic, "format": self._form, "at": self._now, "passes": []}
+        others = [each for name, each in markers.items() if name.startswith(_MIGRATE) and name != self._name]
+        if any("topic" not in each for each in (*others, self._marker)):  # who guessed would copy what has fired
+            raise errors.AlmanacError(
+                f"{self._mover.log} has markers that this version of Almanac does not know. Nothing was written: go on "
+                "with the version that wrote them, or migrate into another native topic"
+            )
         if self._marker["format"] != self._form:
             raise errors.UsageError(
                 f"--format {self._form!r}: earlier runs have read {self._topic} as {self._marker['format']}, and what "
                 "this one cannot read would be passed over for good. Use the same format"
             )
-        others = [each for name, each in markers.items() if name.startswith(_MIGRATE) and name != self._name]
         anew = any(each["topic"] == self._topic for each in others)
         self._surveyor = survey.Surveyor(self._settings, self._form, self._topic_id, anew)
 

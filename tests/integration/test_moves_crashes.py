@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, Producer
 from moving import SOON_MS, Place, at_partition, content, etf1, forgotten, killed, sky_json
 from waiting import until
 
-from almanac import client, errors, mover
+from almanac import client, errors, mover, topics
 
 
 @pytest.mark.parametrize("dies", ["before", "after"])
@@ -90,6 +90,19 @@ def test_an_earlier_run_that_lives_on_is_shut_out(place: Place, write: Callable[
     with pytest.raises(Exception, match="taken over"):
         first.write([], "import x", {})
     assert len(place.read()) == 3
+
+
+@pytest.mark.parametrize("name", ["migrate {id}", "migrate {id}/0", "migrate another/0"])
+def test_markers_of_another_version_stop_it(name: str, place: Place, write: Callable[..., None]) -> None:
+    write(sky_json("a", 1, place.peer))
+    log = mover.Mover(place.settings, place.native)
+    log.fence()
+    log.write([], name.format(id=topics.topic_ids(place.admin, [place.peer])[place.peer]), {"at": 1})
+    log.fence()
+    log.close()
+    said = place.run("migrate", "--from-topic", place.peer, "--format", "sky-json", "--yes", code=1)
+    assert "does not know" in said
+    assert place.read() == []
 
 
 class Doubtful(Producer):
